@@ -1,0 +1,193 @@
+//! The node's configuration: values that a front end has parsed, judged here by construction.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::limits;
+use crate::segment::is_site_name;
+
+/// When a segment counts as relayed (DESIGN 3.5); named destinations are always all required.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SuccessCondition {
+    /// As soon as one peer has it.
+    OnePeer,
+    /// When every required peer has it.
+    #[default]
+    AllPeers,
+}
+
+impl SuccessCondition {
+    /// The word in the configuration.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            SuccessCondition::OnePeer => "one_peer",
+            SuccessCondition::AllPeers => "all_peers",
+        }
+    }
+}
+
+/// A known peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerConfig {
+    /// Its name, as in its certificate.
+    pub name: String,
+    /// Where it is dialled.
+    pub address: String,
+    /// SHA-256 fingerprint its certificate must have.
+    pub pin: Option<[u8; 32]>,
+}
+
+/// Everything the node goes by. Field names are the configuration's keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// `node.name`
+    pub name: String,
+    /// `relay.known_peers`
+    pub peers: Vec<PeerConfig>,
+    /// `relay.success_condition`
+    pub success_condition: SuccessCondition,
+    /// `relay.max_retries`
+    pub max_retries: u32,
+    /// `relay.strict_attempts`
+    pub strict_attempts: bool,
+    /// `relay.backoff_initial`
+    pub backoff_initial: Duration,
+    /// `relay.backoff_max`
+    pub backoff_max: Duration,
+    /// `relay.ack_timeout`
+    pub ack_timeout: Duration,
+    /// `relay.expire_after`
+    pub expire_after: Option<Duration>,
+    /// `relay.session_max_age`
+    pub session_max_age: Duration,
+    /// `storage.max_bytes`
+    pub max_bytes: u64,
+    /// `storage.max_segments`
+    pub max_segments: Option<u64>,
+    /// `storage.max_segment`
+    pub max_segment: Option<u64>,
+    /// `storage.min_free`
+    pub min_free: u64,
+    /// `storage.ledger_max`
+    pub ledger_max: u64,
+    /// `storage.inline_max`, at most [`limits::INLINE_MAX`]
+    pub inline_max: u64,
+    /// `limits.buffered_bytes`
+    pub buffered_bytes: u64,
+    /// `limits.session_bytes`
+    pub session_bytes: u64,
+    /// `limits.peer_sessions`
+    pub peer_sessions: u32,
+    /// `limits.partial_ttl`
+    pub partial_ttl: Duration,
+    /// `limits.drain_timeout`
+    pub drain_timeout: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            name: String::new(),
+            peers: Vec::new(),
+            success_condition: SuccessCondition::AllPeers,
+            max_retries: 8,
+            strict_attempts: false,
+            backoff_initial: Duration::from_secs(1),
+            backoff_max: Duration::from_secs(15 * 60),
+            ack_timeout: Duration::from_secs(60),
+            expire_after: None,
+            session_max_age: Duration::from_secs(3600),
+            max_bytes: 100 << 30,
+            max_segments: None,
+            max_segment: None,
+            min_free: 1 << 30,
+            ledger_max: 64 << 30,
+            inline_max: limits::INLINE_MAX as u64,
+            buffered_bytes: 32 << 20,
+            session_bytes: 4 << 20,
+            peer_sessions: 256,
+            partial_ttl: Duration::from_secs(7 * 24 * 3600),
+            drain_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// A value the node cannot go by.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {problem}")]
+pub struct ConfigFault {
+    /// The configuration key.
+    pub key: &'static str,
+    /// What is wrong with it, with the numbers.
+    pub problem: String,
+}
+
+impl Config {
+    /// Every rule that is broken; empty when the node can go by it.
+    #[must_use]
+    pub fn faults(&self) -> Vec<ConfigFault> {
+        let mut faults = Vec::new();
+        let mut rule = |ok: bool, key: &'static str, problem: String| {
+            if !ok {
+                faults.push(ConfigFault { key, problem });
+            }
+        };
+        let name_rule = "must be 1 to 128 characters of A-Z a-z 0-9 . _ -";
+        rule(is_site_name(&self.name), "node.name", alloc::format!("{:?} {name_rule}", self.name));
+        for (i, peer) in self.peers.iter().enumerate() {
+            let key = "relay.known_peers.name";
+            rule(is_site_name(&peer.name), key, alloc::format!("{:?} {name_rule}", peer.name));
+            let twice = self.peers.iter().take(i).any(|p| p.name == peer.name);
+            rule(!twice, key, alloc::format!("{:?} stands there twice", peer.name));
+            rule(
+                peer.name != self.name,
+                key,
+                alloc::format!("{:?} is this node itself", peer.name),
+            );
+        }
+        rule(self.max_retries > 0, "relay.max_retries", "must be at least 1".into());
+        rule(
+            self.backoff_initial > Duration::ZERO,
+            "relay.backoff_initial",
+            "must be longer than 0".into(),
+        );
+        rule(
+            self.backoff_initial <= self.backoff_max,
+            "relay.backoff_initial",
+            alloc::format!(
+                "{:?} is larger than relay.backoff_max, {:?}",
+                self.backoff_initial,
+                self.backoff_max
+            ),
+        );
+        rule(
+            self.ack_timeout >= Duration::from_secs(1),
+            "relay.ack_timeout",
+            "must be at least 1s".into(),
+        );
+        rule(self.max_bytes > 0, "storage.max_bytes", "must be more than 0".into());
+        rule(
+            self.inline_max <= limits::INLINE_MAX as u64,
+            "storage.inline_max",
+            alloc::format!("{} is more than 64KiB", self.inline_max),
+        );
+        rule(
+            self.session_bytes >= limits::CREDIT_START,
+            "limits.session_bytes",
+            alloc::format!("{} is less than 256KiB", self.session_bytes),
+        );
+        rule(
+            self.buffered_bytes >= self.session_bytes,
+            "limits.buffered_bytes",
+            alloc::format!(
+                "{} is less than limits.session_bytes, {}",
+                self.buffered_bytes,
+                self.session_bytes
+            ),
+        );
+        rule(self.peer_sessions > 0, "limits.peer_sessions", "must be at least 1".into());
+        faults
+    }
+}

@@ -1,0 +1,71 @@
+//! What a runtime is given and what it gives back (feature `std`). Types only: the sockets, clocks and
+//! threads are the runtimes'.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+
+use crate::node::{Node, Note};
+use crate::session::{ConnInfo, Session};
+use crate::store::Store;
+use crate::time::UnixMillis;
+use crate::tls::TlsSetup;
+
+/// Makes the session of a new connection.
+pub type MakeSession = Arc<dyn Fn(&ConnInfo) -> Box<dyn Session> + Send + Sync>;
+
+/// Where local clients connect. Without TLS.
+#[derive(Debug)]
+pub enum LocalListener {
+    /// The admin socket; the peer's uid goes into [`ConnInfo::uid`].
+    Unix(UnixListener),
+    /// Loopback HTTP.
+    Tcp(TcpListener),
+}
+
+/// Everything a runtime needs to run one node. Listeners are bound and hand over no connection before
+/// the runtime starts.
+pub struct Parts {
+    /// The node, recovered from its ledger.
+    pub node: Node,
+    /// Its store, not yet started.
+    pub store: Arc<dyn Store>,
+    /// How peers are met.
+    pub tls: TlsSetup,
+    /// Where peers connect.
+    pub peers: Vec<TcpListener>,
+    /// Makes the session of a peer.
+    pub peer_session: MakeSession,
+    /// Where local clients connect, and what serves them.
+    pub locals: Vec<(LocalListener, MakeSession)>,
+    /// High water of effective time in the ledger: the clock starts no earlier.
+    pub time_high: UnixMillis,
+    /// Sees every note of the node; called on the node's thread, must be quick.
+    pub observe: Arc<dyn Fn(&Note) + Send + Sync>,
+    /// Most connections at a time, of all kinds.
+    pub max_connections: usize,
+    /// How long a drain may take before connections are cut, in milliseconds.
+    pub drain_ms: u64,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Everything in flight was settled.
+    Drained,
+    /// The drain took too long; what was in flight is recovered at the next start.
+    Cut,
+    /// The store failed (exit 70).
+    Halted(String),
+}
+
+/// A node that is running.
+pub trait Running: Send + Sync {
+    /// Asks it to drain and stop. May be called more than once and from any thread.
+    fn stop(&self);
+    /// Waits for its end. The store is stopped by then.
+    fn wait(&self) -> Ended;
+}

@@ -1,0 +1,16 @@
+//! The ledger's tables, keys and rows: the whole of format 1 (DESIGN 2.3, docs/LEDGER.md).
+//!
+//! Core owns every row format; the stores keep bytes and know nothing of them. A value is a version
+//! byte, a minicbor map with numbered fields, and a CRC-32 over table, key and all before it, so that a
+//! flipped bit or a misplaced row is noticed ([`codec`]). Index tables have empty values.
+
+pub mod codec;
+pub mod keys;
+pub mod read;
+pub mod rows;
+mod tables;
+
+pub use tables::Table;
+
+/// The ledger format this build reads and writes.
+pub const FORMAT: u16 = 1;

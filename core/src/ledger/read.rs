@@ -1,0 +1,387 @@
+//! Every read the node asks, as a pure function over a snapshot: what runs on a store's reader.
+
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use minicbor::Decode;
+
+use super::keys::{self, DueKey};
+use super::rows::{
+    BlobRow, CounterRow, DeliveryRow, DigestRow, DoomedRow, IdRow, IncomingRow, InflightRow,
+    MetaName, MetaRow, PeerRow, SegmentRow, SourceRow,
+};
+use super::{Table, codec};
+use crate::id::{BatchNo, BlobDigest, BlobNo, SegmentId, Seq, SiteNo};
+use crate::segment::Class;
+use crate::store::{ReadResult, Snapshot, StoreFault};
+
+/// A read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReadRequest {
+    /// What is known of these segments and their content.
+    Lookup(Vec<Lookup>),
+    /// Due deliveries of one (peer, class) behind `after`, in order.
+    Due {
+        /// The peer.
+        peer: SiteNo,
+        /// The class.
+        class: Class,
+        /// Not this key and none before it; `None` is from the beginning.
+        after: Option<DueKey>,
+        /// At most so many.
+        limit: usize,
+    },
+    /// Rows of these deliveries and their segments.
+    Pairs(Vec<(Seq, SiteNo)>),
+    /// Segments behind `after`, in order.
+    Segments {
+        /// Not this one and none before it.
+        after: Option<Seq>,
+        /// At most so many.
+        limit: usize,
+    },
+    /// Everything the node keeps in memory, read anew.
+    Recovery,
+}
+
+/// One segment to look up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lookup {
+    /// The segment.
+    pub id: SegmentId,
+    /// Its content.
+    pub digest: BlobDigest,
+    /// Who offers it: 0 for a local client.
+    pub source: SiteNo,
+}
+
+/// What a lookup found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The segment, if it is held.
+    pub held: Option<Held>,
+    /// A blob with that content.
+    pub blob: Option<(BlobNo, BlobRow)>,
+    /// What this source sent of that content before.
+    pub source: Option<SourceRow>,
+    /// The partial content of that source.
+    pub incoming: Option<IncomingRow>,
+}
+
+/// A segment with its deliveries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Its accept number.
+    pub seq: Seq,
+    /// Its row.
+    pub row: SegmentRow,
+    /// Its deliveries, by site.
+    pub deliveries: Vec<(SiteNo, DeliveryRow)>,
+}
+
+/// A due delivery with all the node needs to claim it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DueRow {
+    /// Its key.
+    pub key: DueKey,
+    /// Its segment.
+    pub segment: SegmentRow,
+    /// Its row.
+    pub delivery: DeliveryRow,
+}
+
+/// A delivery found in flight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InflightFound {
+    /// The peer.
+    pub peer: SiteNo,
+    /// The segment.
+    pub seq: Seq,
+    /// The epoch that claimed it.
+    pub epoch: InflightRow,
+    /// Its rows; `None` when they cannot be read.
+    pub rows: Option<(SegmentRow, DeliveryRow)>,
+}
+
+/// Everything the node keeps in memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Counters of `meta`; missing ones are 0.
+    pub meta: Vec<(MetaName, u64)>,
+    /// Peers by number.
+    pub peers: Vec<(SiteNo, PeerRow)>,
+    /// Counters by (site, state number).
+    pub counters: Vec<(SiteNo, u8, CounterRow)>,
+    /// Deliveries in flight.
+    pub inflight: Vec<InflightFound>,
+    /// Files to be removed.
+    pub doomed: Vec<(BlobNo, DoomedRow)>,
+    /// Content being received.
+    pub incoming: Vec<(BlobNo, IncomingRow)>,
+}
+
+/// A read's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadAnswer {
+    /// The last batch the answer rests on.
+    pub as_of: BatchNo,
+    /// The answer.
+    pub body: Answer,
+}
+
+/// The body of an answer; each belongs to the request of that name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// In the order asked.
+    Lookup(Vec<Found>),
+    /// Due rows in order.
+    Due {
+        /// The rows.
+        rows: Vec<DueRow>,
+        /// Keys whose rows are missing or cannot be read.
+        bad: Vec<DueKey>,
+        /// Whether there is nothing behind the last row.
+        end: bool,
+    },
+    /// In the order asked; `None` where a row is missing or cannot be read.
+    Pairs(Vec<Option<(SegmentRow, DeliveryRow)>>),
+    /// Segments in order; `None` for a row that cannot be read.
+    Segments {
+        /// The rows.
+        rows: Vec<(Seq, Option<SegmentRow>)>,
+        /// Whether there is nothing behind the last row.
+        end: bool,
+    },
+    /// Everything.
+    Recovery(alloc::boxed::Box<Recovery>),
+}
+
+/// Answers a request from a snapshot.
+///
+/// # Errors
+/// When the store cannot be read, or a row that everything rests on is corrupt. Single bad rows of
+/// segments and deliveries are told apart in the answer instead.
+pub fn read(snapshot: &dyn Snapshot, request: &ReadRequest) -> ReadResult {
+    let body = match request {
+        ReadRequest::Lookup(lookups) => {
+            let found: Result<Vec<Found>, StoreFault> =
+                lookups.iter().map(|l| lookup(snapshot, l)).collect();
+            Answer::Lookup(found?)
+        }
+        ReadRequest::Due { peer, class, after, limit } => {
+            due(snapshot, *peer, *class, *after, *limit)?
+        }
+        ReadRequest::Pairs(pairs) => {
+            let rows: Result<Vec<_>, StoreFault> =
+                pairs.iter().map(|(seq, site)| pair(snapshot, *seq, *site)).collect();
+            Answer::Pairs(rows?)
+        }
+        ReadRequest::Segments { after, limit } => segments(snapshot, *after, *limit)?,
+        ReadRequest::Recovery => Answer::Recovery(alloc::boxed::Box::new(recovery(snapshot)?)),
+    };
+    Ok(ReadAnswer { as_of: snapshot.as_of(), body })
+}
+
+/// Reads one row.
+///
+/// # Errors
+/// When the store cannot be read, or [`StoreFault::Corrupt`] when the row cannot be decoded.
+pub fn row<R>(snapshot: &dyn Snapshot, table: Table, key: &[u8]) -> Result<Option<R>, StoreFault>
+where
+    R: for<'b> Decode<'b, ()>,
+{
+    snapshot.get(table, key)?.map(|value| decode(table, key, value)).transpose()
+}
+
+fn decode<R>(table: Table, key: &[u8], value: &[u8]) -> Result<R, StoreFault>
+where
+    R: for<'b> Decode<'b, ()>,
+{
+    codec::decode(table, key, value).map_err(|fault| StoreFault::Corrupt(fault.to_string()))
+}
+
+/// `None` for a row that is missing or corrupt: the caller sets that one item aside.
+fn lenient<R>(snapshot: &dyn Snapshot, table: Table, key: &[u8]) -> Result<Option<R>, StoreFault>
+where
+    R: for<'b> Decode<'b, ()>,
+{
+    match row(snapshot, table, key) {
+        Err(StoreFault::Corrupt(_)) => Ok(None),
+        other => other,
+    }
+}
+
+fn lookup(snapshot: &dyn Snapshot, lookup: &Lookup) -> Result<Found, StoreFault> {
+    let id: Option<IdRow> = lenient(snapshot, Table::Ids, &keys::id(&lookup.id))?;
+    let held = match id {
+        Some(IdRow { seq }) => held(snapshot, seq)?,
+        None => None,
+    };
+    let digest: Option<DigestRow> = lenient(snapshot, Table::Digests, &lookup.digest.0)?;
+    let blob = match digest {
+        Some(DigestRow { blob }) => {
+            lenient(snapshot, Table::Blobs, &keys::blob(blob))?.map(|r| (blob, r))
+        }
+        None => None,
+    };
+    let source_key = keys::Key::EMPTY.and(&lookup.digest.0).and(&lookup.source.0.to_be_bytes());
+    let source: Option<SourceRow> = lenient(snapshot, Table::Sources, &source_key)?;
+    let incoming = match source.and_then(|s| s.blob) {
+        Some(blob) => lenient(snapshot, Table::Incoming, &keys::blob(blob))?,
+        None => None,
+    };
+    Ok(Found { held, blob, source, incoming })
+}
+
+/// A segment with all its deliveries; `None` when its row is missing or corrupt.
+///
+/// # Errors
+/// When the store cannot be read.
+pub fn held(snapshot: &dyn Snapshot, seq: Seq) -> Result<Option<Held>, StoreFault> {
+    let Some(row) = lenient(snapshot, Table::Segments, &keys::seq(seq))? else { return Ok(None) };
+    let mut deliveries = Vec::new();
+    scan_prefix(snapshot, Table::Deliveries, &keys::seq(seq), &mut |key, value| {
+        if let (Some((_, site)), Ok(row)) =
+            (keys::parse_delivery(key), decode(Table::Deliveries, key, value))
+        {
+            deliveries.push((site, row));
+        }
+        true
+    })?;
+    Ok(Some(Held { seq, row, deliveries }))
+}
+
+/// Scans the rows whose key begins with `prefix`.
+///
+/// # Errors
+/// When the store cannot be read.
+pub fn scan_prefix(
+    snapshot: &dyn Snapshot,
+    table: Table,
+    prefix: &[u8],
+    visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+) -> Result<(), StoreFault> {
+    snapshot.scan(table, prefix, &mut |key, value| key.starts_with(prefix) && visit(key, value))
+}
+
+fn due(
+    snapshot: &dyn Snapshot,
+    peer: SiteNo,
+    class: Class,
+    after: Option<DueKey>,
+    limit: usize,
+) -> Result<Answer, StoreFault> {
+    let prefix = keys::due_prefix(peer, class);
+    let from = after.map_or(prefix, |key| key.key());
+    let mut found: Vec<DueKey> = Vec::new();
+    let mut end = true;
+    snapshot.scan(Table::Due, &from, &mut |key, _| {
+        if !key.starts_with(&prefix) {
+            return false;
+        }
+        if found.len() == limit {
+            end = false;
+            return false;
+        }
+        if let Some(parsed) = DueKey::parse(key).filter(|k| Some(*k) != after) {
+            found.push(parsed);
+        }
+        true
+    })?;
+    let mut rows = Vec::with_capacity(found.len());
+    let mut bad = Vec::new();
+    for key in found {
+        match pair(snapshot, key.seq, key.peer)? {
+            Some((segment, delivery)) => rows.push(DueRow { key, segment, delivery }),
+            None => bad.push(key),
+        }
+    }
+    Ok(Answer::Due { rows, bad, end })
+}
+
+fn pair(
+    snapshot: &dyn Snapshot,
+    seq: Seq,
+    site: SiteNo,
+) -> Result<Option<(SegmentRow, DeliveryRow)>, StoreFault> {
+    let segment = lenient(snapshot, Table::Segments, &keys::seq(seq))?;
+    let delivery = lenient(snapshot, Table::Deliveries, &keys::delivery(seq, site))?;
+    Ok(segment.zip(delivery))
+}
+
+fn segments(
+    snapshot: &dyn Snapshot,
+    after: Option<Seq>,
+    limit: usize,
+) -> Result<Answer, StoreFault> {
+    let from = after.map_or(Seq(0), |seq| Seq(seq.0.saturating_add(1)));
+    let mut rows = Vec::new();
+    let mut end = true;
+    snapshot.scan(Table::Segments, &keys::seq(from), &mut |key, value| {
+        if rows.len() == limit {
+            end = false;
+            return false;
+        }
+        if let Some(seq) = keys::parse_u64(key) {
+            rows.push((Seq(seq), decode(Table::Segments, key, value).ok()));
+        }
+        true
+    })?;
+    Ok(Answer::Segments { rows, end })
+}
+
+fn recovery(snapshot: &dyn Snapshot) -> Result<Recovery, StoreFault> {
+    let mut all = Recovery::default();
+    for name in MetaName::ALL {
+        let row: Option<MetaRow> = row(snapshot, Table::Meta, name.key())?;
+        all.meta.push((name, row.map_or(0, |r| r.value)));
+    }
+    each(snapshot, Table::Peers, &mut |key, row: PeerRow| {
+        if let Ok(number) = <[u8; 4]>::try_from(key) {
+            all.peers.push((SiteNo(u32::from_be_bytes(number)), row));
+        }
+    })?;
+    each(snapshot, Table::Counters, &mut |key, row: CounterRow| {
+        let mut rest = key;
+        if let (Some(site), [state]) = (keys::take(&mut rest), rest) {
+            all.counters.push((SiteNo(u32::from_be_bytes(site)), *state, row));
+        }
+    })?;
+    each(snapshot, Table::Inflight, &mut |key, epoch: InflightRow| {
+        if let Some((peer, seq)) = keys::parse_peer_seq(key) {
+            all.inflight.push(InflightFound { peer, seq, epoch, rows: None });
+        }
+    })?;
+    for found in &mut all.inflight {
+        found.rows = pair(snapshot, found.seq, found.peer)?;
+    }
+    each(snapshot, Table::Doomed, &mut |key, row: DoomedRow| {
+        all.doomed.extend(keys::parse_u64(key).map(|n| (BlobNo(n), row)));
+    })?;
+    each(snapshot, Table::Incoming, &mut |key, row: IncomingRow| {
+        all.incoming.extend(keys::parse_u64(key).map(|n| (BlobNo(n), row.clone())));
+    })?;
+    Ok(all)
+}
+
+fn each<R>(
+    snapshot: &dyn Snapshot,
+    table: Table,
+    visit: &mut dyn FnMut(&[u8], R),
+) -> Result<(), StoreFault>
+where
+    R: for<'b> Decode<'b, ()>,
+{
+    let mut fault = None;
+    snapshot.scan(table, &[], &mut |key, value| match decode(table, key, value) {
+        Ok(row) => {
+            visit(key, row);
+            true
+        }
+        Err(why) => {
+            fault = Some(why);
+            false
+        }
+    })?;
+    fault.map_or(Ok(()), Err)
+}

@@ -1,0 +1,53 @@
+//! Every bound in one place, with the relations between them checked at compile time.
+
+/// Largest frame: type byte plus body (DESIGN 3.4).
+pub const FRAME_MAX: usize = 131_072;
+/// Largest piece of content in one SEGMENT frame.
+pub const SEGMENT_MAX: usize = 65_536;
+/// Content up to this many bytes may ride with its OFFER and be kept inline in the ledger.
+pub const INLINE_MAX: usize = 65_536;
+/// Longest segment name in bytes.
+pub const NAME_MAX: usize = 1_024;
+/// Longest site name in bytes.
+pub const SITE_NAME_MAX: usize = 128;
+/// Longest content type in bytes.
+pub const TYPE_MAX: usize = 256;
+/// Most named destinations of one segment.
+pub const DESTINATIONS_MAX: usize = 256;
+/// Most labels of one segment.
+pub const LABELS_MAX: usize = 64;
+/// Largest encoded metadata (name, type, labels, …) of one segment.
+pub const META_MAX: usize = 16_384;
+/// Longest text in a REJECT or GOODBYE.
+pub const TEXT_MAX: usize = 512;
+/// Largest PING payload.
+pub const PING_MAX: usize = 64;
+/// Most sites a segment may have passed through.
+pub const HOPS_MAX: u8 = 16;
+/// Content is checkpointed every this many bytes (DESIGN 3.4, resume).
+pub const CHECKPOINT_EVERY: u64 = 16 << 20;
+/// Most rows of one ledger batch (DESIGN 2.2).
+pub const BATCH_ROWS: usize = 4_096;
+/// Most bytes of one ledger batch.
+pub const BATCH_BYTES: usize = 8 << 20;
+/// Most claims a session may have in flight: two batches' worth (DESIGN 2.2).
+pub const SESSION_INFLIGHT: usize = 2 * BATCH_ROWS;
+/// Entries of one (peer, class) window of due deliveries.
+pub const WINDOW: usize = 1_024;
+/// Most claims in one turn of the pump.
+pub const CLAIMS_PER_TURN: usize = 1_024;
+/// Most inputs taken in one turn of the pump.
+pub const TURN_INPUTS: usize = 4_096;
+/// Rows of one reconciliation slice.
+pub const SLICE_ROWS: usize = 512;
+/// Credit every session starts with; at least one full OFFER with its body.
+pub const CREDIT_START: u64 = 256 << 10;
+/// Space reserved at a time for content of unknown size.
+pub const RESERVE_STEP: u64 = 64 << 20;
+/// Classes of priority: urgent, high, normal, bulk.
+pub const CLASSES: usize = 4;
+
+const _: () = assert!(SEGMENT_MAX + 64 < FRAME_MAX);
+const _: () = assert!(INLINE_MAX + META_MAX + DESTINATIONS_MAX * (SITE_NAME_MAX + 8) < FRAME_MAX);
+const _: () = assert!(CREDIT_START as usize >= 2 * INLINE_MAX);
+const _: () = assert!(CLAIMS_PER_TURN <= WINDOW * CLASSES);

@@ -1,0 +1,311 @@
+//! What goes into a node and what comes out of it.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::code::Cause;
+use crate::id::{BatchNo, BlobNo, ConnId, Epoch, ReadNo, SegmentId, Seq, SiteNo};
+use crate::ledger::read::ReadRequest;
+use crate::ledger::rows::{CounterRow, State};
+use crate::session::{Identity, SessionCommand, SessionEvent};
+use crate::store::{CommitFault, Errand, ReadResult, Space, StoreFault};
+use crate::time::UnixMillis;
+
+/// An input of the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// A TLS handshake with a peer is done.
+    Connected {
+        /// The connection.
+        conn: ConnId,
+        /// Who its certificate says it is.
+        identity: Identity,
+        /// Whether this side dialled.
+        dialled: bool,
+    },
+    /// A local connection (Unix socket, loopback HTTP) is open.
+    Opened {
+        /// The connection.
+        conn: ConnId,
+    },
+    /// A dial asked for by [`Action::Dial`] did not lead to a session.
+    DialFailed {
+        /// The peer.
+        site: SiteNo,
+        /// Why, for people.
+        why: String,
+    },
+    /// An event of a session.
+    Session(ConnId, SessionEvent),
+    /// A connection is gone. Last input of that connection.
+    Closed {
+        /// The connection.
+        conn: ConnId,
+        /// Why, for people; empty for an orderly end.
+        why: String,
+    },
+    /// Batches up to this one are durable.
+    Committed {
+        /// The last one.
+        through: BatchNo,
+        /// The disk afterwards.
+        space: Space,
+    },
+    /// A batch did not become durable, and nothing of it is there.
+    CommitFailed {
+        /// It.
+        from: BatchNo,
+        /// Why.
+        why: CommitFault,
+        /// The disk afterwards.
+        space: Space,
+    },
+    /// A read's answer.
+    Read(ReadNo, ReadResult),
+    /// A doomed file is durably gone, or was not there.
+    Unlinked {
+        /// The blob.
+        blob: BlobNo,
+        /// What went wrong, if anything.
+        result: Result<(), StoreFault>,
+    },
+    /// Content that was looked for.
+    Checked {
+        /// How much was looked at.
+        seen: usize,
+        /// What is missing or has the wrong length.
+        missing: Vec<Seq>,
+    },
+    /// A content folder was swept.
+    Swept {
+        /// The folder.
+        folder: u8,
+        /// Files set aside.
+        quarantined: u64,
+    },
+    /// The disk as it is.
+    Space(Space),
+    /// A deadline has passed.
+    Timer,
+    /// The pump has given everything it had: do what is best done in bulk.
+    Turn,
+    /// Take no more work, finish what is in flight, then say [`Action::Drained`].
+    Stop,
+}
+
+/// Something that may leave the node at once. Batches go out by [`super::Node::take_batch`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// For a session.
+    Command(ConnId, SessionCommand),
+    /// For the store.
+    Read(ReadNo, ReadRequest),
+    /// For the store.
+    Errand(Errand),
+    /// Connect to a peer; answered by [`Input::Connected`] or [`Input::DialFailed`].
+    Dial {
+        /// The peer.
+        site: SiteNo,
+        /// Its name: what its certificate must say.
+        name: String,
+        /// Where.
+        address: String,
+    },
+    /// Something an operator may want to see.
+    Note(Note),
+    /// Everything is settled after [`Input::Stop`].
+    Drained,
+    /// The store cannot be trusted: stop the process (exit 70).
+    Halt(String),
+}
+
+/// A line of the node's story; the driver logs and counts it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Note {
+    /// A session with a peer is up.
+    SessionUp {
+        /// The peer.
+        peer: String,
+        /// Its epoch here.
+        epoch: Epoch,
+        /// Whether this side dialled.
+        dialled: bool,
+    },
+    /// A session with a peer is over.
+    SessionDown {
+        /// The peer.
+        peer: String,
+        /// Why.
+        why: String,
+    },
+    /// Somebody was turned away.
+    Unwelcome {
+        /// The name it bears.
+        name: String,
+        /// Why.
+        why: String,
+    },
+    /// A delivery changed its state (after commit).
+    Delivery {
+        /// The segment.
+        id: SegmentId,
+        /// The destination.
+        peer: String,
+        /// State before; `None` for a new row.
+        from: Option<State>,
+        /// State after; `None` when removed.
+        to: Option<State>,
+        /// Why, for failures.
+        cause: Option<Cause>,
+        /// Attempts so far.
+        attempts: u64,
+    },
+    /// A segment was accepted (after commit).
+    Accepted {
+        /// The segment.
+        id: SegmentId,
+        /// Its accept number.
+        seq: Seq,
+        /// Its length.
+        size: u64,
+        /// The peer it came from; empty for a local client.
+        from: String,
+    },
+    /// A segment's success condition is met (after commit).
+    Relayed {
+        /// The segment.
+        id: SegmentId,
+        /// `one_peer` or `all_peers`.
+        condition: &'static str,
+        /// How many acknowledged.
+        acks: u32,
+    },
+    /// An offer or submission was refused.
+    Refused {
+        /// Stable code.
+        code: &'static str,
+        /// The peer; empty for a local client.
+        peer: String,
+        /// The text it was given.
+        text: String,
+    },
+    /// The disk is full; new content is refused until space is back.
+    Full {
+        /// What the store said.
+        why: String,
+    },
+    /// There is room again.
+    RoomAgain,
+    /// Start-up reconciliation is done.
+    Reconciled(ReconcileSummary),
+    /// One item was set aside because its row cannot be read.
+    Quarantined {
+        /// Which.
+        what: String,
+    },
+    /// Something went wrong that an operator may act on.
+    Warn {
+        /// Stable code.
+        code: &'static str,
+        /// What.
+        text: String,
+    },
+}
+
+/// What start-up reconciliation did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReconcileSummary {
+    /// Inflight rows made Failed or Deadletter.
+    pub inflight: u64,
+    /// Doomed files removed.
+    pub doomed: u64,
+    /// Segments looked at.
+    pub checked: u64,
+    /// Segments whose content is missing.
+    pub missing: u64,
+    /// Files without a row that were set aside.
+    pub orphans: u64,
+}
+
+/// A question about the node's memory; the ledger answers all others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// Everything `status` shows.
+    Status,
+    /// How far the attempts for a segment are.
+    Progress(Seq),
+    /// Stop the process (drain).
+    Stop,
+}
+
+/// An answer to a [`Question`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// To [`Question::Status`].
+    Status(Box<Status>),
+    /// To [`Question::Progress`]: destinations with bytes sent so far.
+    Progress(Vec<(String, u64)>),
+    /// To [`Question::Stop`].
+    Stopping,
+}
+
+/// The node at a glance; never the result of a scan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Its name.
+    pub name: String,
+    /// Boot counter.
+    pub boot: u64,
+    /// Segments held.
+    pub segments: u64,
+    /// Bytes charged.
+    pub used: u64,
+    /// Bytes allowed.
+    pub limit: u64,
+    /// The disk.
+    pub space: Space,
+    /// Whether new content is refused for want of space.
+    pub full: bool,
+    /// Whether start-up reconciliation is still under way.
+    pub reconciling: bool,
+    /// Whether it is stopping.
+    pub stopping: bool,
+    /// Batches committed since the start, and their rows.
+    pub commits: (u64, u64),
+    /// Peers by name.
+    pub peers: Vec<PeerStatus>,
+}
+
+/// A peer at a glance.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PeerStatus {
+    /// Its name.
+    pub name: String,
+    /// Where it is dialled; empty when it is no longer known.
+    pub address: String,
+    /// Epoch of the live session.
+    pub session: Option<Epoch>,
+    /// Deliveries by state, indexed by [`State`].
+    pub counters: [CounterRow; 5],
+    /// Bytes sent of attempts in flight.
+    pub sending: u64,
+    /// When it will be dialled or offered again, if it is backing off.
+    pub retry_at: Option<UnixMillis>,
+    /// Due time of its oldest waiting delivery in memory.
+    pub next_due: Option<UnixMillis>,
+    /// Accept time of its oldest waiting delivery in memory.
+    pub oldest: Option<UnixMillis>,
+    /// Last trouble, for people.
+    pub last_error: String,
+    /// Last committed ACK.
+    pub last_acked: Option<UnixMillis>,
+}
+
+/// A command with its receiver, as promises are kept.
+pub type Addressed = (ConnId, SessionCommand);
+
+/// Shared pointer that sinks use for big answers.
+pub type Shared<T> = Arc<T>;

@@ -1,0 +1,397 @@
+//! Sessions: one machine per connection, bytes on one side, typed events and commands on the other.
+//!
+//! A session has no ledger and no clock. It runs where its connection runs, so TLS, framing and hashing
+//! use every core; everything that needs a decision goes to the [`crate::node::Node`] as a
+//! [`SessionEvent`] and comes back as a [`SessionCommand`]. Peer sessions, HTTP sessions and whatever
+//! comes later share the trait [`Session`]; a runtime drives all of them without knowing which.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::code::{Goodbye, Refusal};
+use crate::gate::Promised;
+use crate::id::{BlobDigest, BlobNo, ConnId, Epoch, Handle, SegmentId, Seq, TransferNo};
+use crate::ledger::rows::Body;
+use crate::node::{Answer, Question};
+use crate::segment::{Destinations, Meta};
+use crate::store::{StoreEvent, StoreFault, StoreRequest};
+use crate::time::{Instant, Now};
+use crate::wire::{Offer, Receipt, Wanted};
+
+/// A connection's machine.
+pub trait Session: Send {
+    /// Takes one input. Never blocks, never fails, does a bounded amount of work, and appends its
+    /// results to `out`.
+    fn step(&mut self, now: Now, input: SessionInput<'_>, out: &mut SessionOut);
+    /// When it wants [`SessionInput::Timer`] next, if nothing else happens before.
+    fn next_deadline(&self) -> Option<Instant>;
+    /// Whether the driver should read from the socket. A session says no while it cannot place what
+    /// would arrive.
+    fn wants_read(&self) -> bool;
+}
+
+/// What happens to a session.
+#[derive(Debug)]
+pub enum SessionInput<'a> {
+    /// The connection is up (after TLS, where there is TLS). First input, exactly once.
+    Open,
+    /// Bytes that arrived; all of them are taken.
+    Bytes(&'a [u8]),
+    /// The other side will send no more.
+    Eof,
+    /// So many bytes of bulk content may be appended to [`SessionOut::bytes`] now. Control frames and
+    /// answers do not wait for it.
+    Room(usize),
+    /// A deadline has passed.
+    Timer,
+    /// The node's word.
+    Command(SessionCommand),
+    /// The store's answer.
+    Store(StoreEvent),
+}
+
+/// What a session wants done, in order: requests before events before bytes.
+#[derive(Debug, Default)]
+pub struct SessionOut {
+    /// For the store. Carried out before the events go to the node.
+    pub requests: Vec<StoreRequest>,
+    /// For the node.
+    pub events: Vec<SessionEvent>,
+    /// For the socket.
+    pub bytes: Vec<u8>,
+    /// Close once `bytes` are written: send the TLS close_notify, half-close, read to the end for at
+    /// most 2 s, drop.
+    pub close: bool,
+}
+
+impl SessionOut {
+    /// Whether there is nothing in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty() && self.events.is_empty() && self.bytes.is_empty() && !self.close
+    }
+}
+
+/// What the peer said about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerLimits {
+    /// Name in its HELLO; must be the name in its certificate.
+    pub name: String,
+    /// Largest segment it takes.
+    pub max_segment: Option<u64>,
+    /// Most offers it takes unanswered.
+    pub max_offers: u32,
+}
+
+/// How a delivery attempt ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The peer holds it durably; transfer, segment and epoch matched.
+    Acked,
+    /// The peer refused it.
+    Rejected {
+        /// Its code as it stood on the wire.
+        code: u8,
+        /// How long it asks to wait, in milliseconds.
+        retry_after: u64,
+        /// What it says.
+        text: String,
+    },
+    /// No ACK within `ack_timeout` after the last byte.
+    AckTimeout,
+    /// An ACK for this transfer named another segment.
+    AckMismatch,
+    /// The content could not be read here.
+    Unreadable(StoreFault),
+}
+
+/// Content of a local submission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Parked under a handle, at most [`crate::limits::INLINE_MAX`] bytes.
+    Parked(Handle),
+    /// A finished file of a granted reservation.
+    Blob(BlobNo),
+}
+
+/// A segment that a local client hands in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Submission {
+    /// Name, type, labels, class, expiry. The node sets `accepted_at`.
+    pub meta: Meta,
+    /// Where to.
+    pub to: Destinations,
+    /// Identity, computed by the session.
+    pub id: SegmentId,
+    /// Digest of the content, computed by the session.
+    pub digest: BlobDigest,
+    /// Its length.
+    pub size: u64,
+    /// The content.
+    pub content: Content,
+}
+
+/// What a session tells the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionEvent {
+    /// The peer's HELLO is there and good: offers may be sent.
+    Ready(PeerLimits),
+    /// The peer offers a segment. A body that rode along is parked and matches digest and id.
+    Offered {
+        /// The offer.
+        offer: Box<Offer>,
+        /// Its body, if it rode along.
+        body: Option<Handle>,
+    },
+    /// Content of an accepted transfer or a granted reservation is durable up to here.
+    Checkpoint {
+        /// The transfer or ticket.
+        transfer: TransferNo,
+        /// The blob.
+        blob: BlobNo,
+        /// Durable length.
+        offset: u64,
+        /// Encoded [`crate::hash::Checkpoint`].
+        chain: Vec<u8>,
+    },
+    /// Content of an accepted transfer is whole, matches its digest, and its file and name are durable.
+    Received {
+        /// The transfer.
+        transfer: TransferNo,
+        /// The blob.
+        blob: BlobNo,
+    },
+    /// An accepted transfer will not be finished; its file is closed.
+    Broken {
+        /// The transfer or ticket.
+        transfer: TransferNo,
+        /// The blob.
+        blob: BlobNo,
+        /// What was wrong.
+        why: Broken,
+    },
+    /// A delivery attempt ended.
+    Outcome {
+        /// The transfer the node chose for it.
+        transfer: TransferNo,
+        /// How.
+        outcome: Outcome,
+    },
+    /// Content bytes of an attempt handed to the kernel so far; at most every 1 MiB.
+    Progress {
+        /// The transfer.
+        transfer: TransferNo,
+        /// Bytes.
+        sent: u64,
+    },
+    /// The peer's credit is used up by waiting content: more allowance would help.
+    Wants,
+    /// A receipt on its way to the origin.
+    Receipt(Receipt),
+    /// The peer keeps our receipt.
+    ReceiptOk {
+        /// The segment.
+        id: SegmentId,
+        /// The destination.
+        site: String,
+    },
+    /// The peer asks for content.
+    Want {
+        /// Its number.
+        transfer: TransferNo,
+        /// What.
+        what: Wanted,
+    },
+    /// A local client hands in a segment.
+    Submit {
+        /// Number of the request in this session.
+        ticket: TransferNo,
+        /// The segment.
+        submission: Box<Submission>,
+    },
+    /// A local client wants to hand in content too large to park.
+    Reserve {
+        /// Number of the request in this session.
+        ticket: TransferNo,
+        /// Length, if known.
+        size: Option<u64>,
+    },
+    /// A reservation of unknown size needs another step.
+    Extend {
+        /// Number of the request.
+        ticket: TransferNo,
+        /// The blob.
+        blob: BlobNo,
+    },
+    /// A local client asks about the node's memory.
+    Ask {
+        /// Number of the request.
+        ticket: TransferNo,
+        /// What.
+        question: Question,
+    },
+    /// The peer broke the protocol; the session closes itself.
+    Fault(String),
+}
+
+/// Why content that was being received will not be finished.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// Length, digest or identity did not match.
+    Mismatch,
+    /// The connection ended; what is checkpointed stays for a later resume.
+    Cut,
+    /// The store could not write it.
+    Store(StoreFault),
+}
+
+/// One delivery attempt for a session to carry out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sending {
+    /// The segment here.
+    pub seq: Seq,
+    /// What to offer; its transfer number is the node's.
+    pub offer: Offer,
+    /// Where the content is. Inline content rides with the offer.
+    pub body: Body,
+}
+
+/// What the node tells a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionCommand {
+    /// Something that only the commit gate could release.
+    Promised(Promised),
+    /// No.
+    Refuse {
+        /// The transfer or ticket.
+        transfer: TransferNo,
+        /// The segment; all zero for a reservation.
+        id: SegmentId,
+        /// Why.
+        refusal: Refusal,
+        /// How long to wait, in milliseconds; 0 says nothing.
+        retry_after: u64,
+        /// For people, with numbers.
+        text: String,
+    },
+    /// The session may have so many bytes of received content in memory from now on.
+    Allowance(u64),
+    /// An answer to a question.
+    Answer {
+        /// Number of the request.
+        ticket: TransferNo,
+        /// The answer.
+        answer: Arc<Answer>,
+    },
+    /// End the session.
+    Close {
+        /// Why.
+        why: Goodbye,
+        /// For people.
+        text: String,
+    },
+}
+
+/// What only the gate releases: each lets somebody else forget their copy, or rests on a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// The boot counter behind this epoch is committed: say HELLO.
+    Start {
+        /// Epoch of this session.
+        epoch: Epoch,
+        /// Bytes of received content it may have in memory.
+        allowance: u64,
+    },
+    /// The claim is committed: offer it.
+    Send(Box<Sending>),
+    /// The segment is committed: send ACK.
+    Ack {
+        /// The transfer.
+        transfer: TransferNo,
+        /// The segment.
+        id: SegmentId,
+    },
+    /// The `incoming` row is committed: create or reopen the file and send ACCEPT, or let a local
+    /// client go on.
+    Accept {
+        /// The transfer or ticket.
+        transfer: TransferNo,
+        /// The blob to write.
+        blob: BlobNo,
+        /// Where to begin.
+        offset: u64,
+        /// Encoded [`crate::hash::Checkpoint`] at that offset.
+        chain: Vec<u8>,
+        /// Bytes reserved in all.
+        reserved: u64,
+    },
+    /// The submission is committed: say so.
+    Accepted {
+        /// The ticket.
+        ticket: TransferNo,
+        /// What became of it.
+        accepted: Accepted,
+    },
+}
+
+/// What became of a submission.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// The segment.
+    pub id: SegmentId,
+    /// Its accept number.
+    pub seq: Seq,
+    /// Whether it was not held before.
+    pub new: bool,
+    /// Destinations that were added by this submission.
+    pub added: Vec<String>,
+    /// Destinations that were owed already.
+    pub queued: Vec<String>,
+    /// Destinations that hold it already.
+    pub delivered: Vec<String>,
+}
+
+/// What a session must know of its connection when it is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnInfo {
+    /// Its number.
+    pub conn: ConnId,
+    /// Address of the other side, for people.
+    pub remote: String,
+    /// User id of a Unix peer.
+    pub uid: Option<u32>,
+    /// Who the certificate says it is.
+    pub identity: Option<Identity>,
+}
+
+/// A peer as its certificate names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Name in the certificate's SAN.
+    pub name: String,
+    /// SHA-256 of the certificate (DER).
+    pub fingerprint: [u8; 32],
+    /// Its `notAfter`, in milliseconds since the Unix epoch.
+    pub not_after: u64,
+}
+
+/// What peer sessions go by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionConfig {
+    /// This node's name.
+    pub name: String,
+    /// `relay.ack_timeout`: from the last body byte handed to the kernel, and no progress before.
+    pub ack_timeout: core::time::Duration,
+    /// `storage.max_segment`: told in HELLO.
+    pub max_segment: Option<u64>,
+    /// Unanswered offers it takes: told in HELLO.
+    pub max_offers: u32,
+    /// How long the peer may take to say HELLO.
+    pub hello_timeout: core::time::Duration,
+    /// Silence after which it is asked for a sign of life.
+    pub ping_after: core::time::Duration,
+    /// Silence after which it counts as gone.
+    pub dead_after: core::time::Duration,
+}

@@ -1,0 +1,83 @@
+//! Exit codes and failures as a user sees them.
+
+use std::fmt;
+
+/// How a command ends (documented in the README; unknown codes are failures).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Done.
+    Done = 0,
+    /// Failed.
+    Failed = 1,
+    /// The command line is wrong.
+    Usage = 2,
+    /// Some of it is done.
+    Partly = 3,
+    /// Nothing matched.
+    NoMatch = 4,
+    /// Still queued when the wait ran out.
+    StillQueued = 5,
+    /// The daemon cannot be reached.
+    Unreachable = 69,
+    /// The store failed and the process stopped.
+    StoreFailed = 70,
+    /// Full or over quota; try later.
+    TryLater = 75,
+    /// Not permitted.
+    NotPermitted = 77,
+    /// The configuration is wrong.
+    Config = 78,
+}
+
+/// A failure with its stable code, printed as `error[CODE]: message` or, with `--json`, as one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// How the process ends.
+    pub exit: Exit,
+    /// Stable code, such as `CN0101`.
+    pub code: &'static str,
+    /// What happened, with the numbers, lower-case, without a full stop.
+    pub message: String,
+    /// What to do about it; may be empty.
+    pub help: String,
+}
+
+impl Failure {
+    /// A failure without help.
+    pub fn new(exit: Exit, code: &'static str, message: impl Into<String>) -> Failure {
+        Failure { exit, code, message: message.into(), help: String::new() }
+    }
+
+    /// The same with a hint what to do.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Failure {
+        self.help = help.into();
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error[{}]: {}", self.code, self.message)?;
+        if !self.help.is_empty() {
+            write!(f, "\n  = help: {}", self.help)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Flags that every command takes.
+#[derive(Clone, Debug, Default)]
+pub struct Global {
+    /// `-c/--config`: the configuration file.
+    pub config: Option<std::path::PathBuf>,
+    /// `--json`: machine-readable output.
+    pub json: bool,
+    /// `-q`: no progress.
+    pub quiet: bool,
+    /// `-v`, counted.
+    pub verbose: u8,
+}

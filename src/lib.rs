@@ -1,0 +1,3 @@
+//! The Consign product as a library: what the binary, the tests and the benches use.
+
+pub mod exit;

@@ -1,0 +1,3 @@
+//! The `consign` command.
+
+fn main() {}
