@@ -13,6 +13,7 @@ pub mod config;
 pub mod driver;
 pub mod gate;
 pub mod hash;
+pub mod http;
 pub mod id;
 pub mod ledger;
 pub mod limits;
