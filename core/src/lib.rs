@@ -9,6 +9,7 @@ extern crate std;
 
 pub mod code;
 pub mod config;
+pub mod delivery;
 #[cfg(feature = "tls")]
 pub mod driver;
 pub mod gate;
@@ -18,6 +19,7 @@ pub mod ledger;
 pub mod limits;
 pub mod node;
 pub mod pump;
+pub mod schedule;
 pub mod segment;
 pub mod session;
 pub mod store;
