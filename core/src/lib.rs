@@ -17,6 +17,7 @@ pub mod hash;
 pub mod id;
 pub mod ledger;
 pub mod limits;
+pub mod mem;
 pub mod node;
 pub mod pump;
 pub mod schedule;
