@@ -46,6 +46,10 @@ hash32! {
     /// BLAKE3 of a segment's content.
     BlobDigest
 }
+hash32! {
+    /// SHA-256 of a shard's content, of a fetch token, or of a client's bearer token.
+    Sha256Digest
+}
 
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
