@@ -173,3 +173,6 @@ pub fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
     }
     Some(bytes)
 }
+
+#[cfg(test)]
+mod tests;

@@ -51,3 +51,6 @@ const _: () = assert!(SEGMENT_MAX + 64 < FRAME_MAX);
 const _: () = assert!(INLINE_MAX + META_MAX + DESTINATIONS_MAX * (SITE_NAME_MAX + 8) < FRAME_MAX);
 const _: () = assert!(CREDIT_START as usize >= 2 * INLINE_MAX);
 const _: () = assert!(CLAIMS_PER_TURN <= WINDOW * CLASSES);
+
+#[cfg(test)]
+mod tests;

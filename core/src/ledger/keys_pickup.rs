@@ -20,7 +20,7 @@ pub const NUMBER_END: u64 = 1 << 53;
 
 /// Longest encoded [`ShardKey`]: file id, zero, version, index, node id.
 pub(super) const SHARD_KEY_MAX: usize = FILE_ID_MAX + 1 + 8 + 8 + NODE_ID_MAX;
-const _: () = assert!(SHARD_KEY_MAX + 1 + 8 + 1 <= KEY_MAX);
+const _: () = assert!(SHARD_KEY_MAX + 8 + 1 < KEY_MAX);
 
 /// A key that may be as long as [`KEY_MAX`]; on the heap, for tables that are not in the relay's path.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]

@@ -8,7 +8,8 @@ use crate::code::codes;
 use crate::id::{BlobDigest, BlobNo, Seq, SiteNo};
 use crate::time::UnixMillis;
 
-const _: () = assert!(1 + 1 + SHARD_KEY_MAX + 9 <= KEY_MAX);
+// Quarantine of a row of `expiry` for a shard is the longest key there is.
+const _: () = assert!(2 + 8 + 1 + SHARD_KEY_MAX <= KEY_MAX);
 
 codes! {
     /// What becomes due in `expiry`; the rest of the key says which one.
