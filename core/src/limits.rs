@@ -51,6 +51,8 @@ const _: () = assert!(SEGMENT_MAX + 64 < FRAME_MAX);
 const _: () = assert!(INLINE_MAX + META_MAX + DESTINATIONS_MAX * (SITE_NAME_MAX + 8) < FRAME_MAX);
 const _: () = assert!(CREDIT_START as usize >= 2 * INLINE_MAX);
 const _: () = assert!(CLAIMS_PER_TURN <= WINDOW * CLASSES);
+// A claim writes its delivery and its inflight row and removes its due key: a turn's fit one batch.
+const _: () = assert!(CLAIMS_PER_TURN * 3 <= BATCH_ROWS);
 
 #[cfg(test)]
 mod tests;

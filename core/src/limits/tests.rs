@@ -37,11 +37,3 @@ fn the_largest_offer_with_its_body_fits_a_frame() {
     let frame = 1 + 8 + described + rest + INLINE_MAX;
     assert!(frame <= FRAME_MAX, "{frame} bytes");
 }
-
-/// A batch takes a whole turn's claims and still has room for what their sessions answer.
-#[test]
-fn a_turn_of_claims_fits_a_batch() {
-    // A claim writes its delivery and its inflight row and removes its due key.
-    assert!(CLAIMS_PER_TURN * 3 <= BATCH_ROWS);
-    assert!(SESSION_INFLIGHT <= 2 * BATCH_ROWS);
-}

@@ -212,8 +212,9 @@ quickcheck! {
 
 #[test]
 fn a_cut_or_longer_key_is_no_key() {
+    type Reads = fn(&[u8]) -> bool;
     let shard = shard_key();
-    let keys: [(&[u8], fn(&[u8]) -> bool); 8] = [
+    let keys: [(&[u8], Reads); 8] = [
         (&due().key(), |k| DueKey::parse(k).is_some()),
         (&keys::peer_seq(SITE, SEQ), |k| keys::parse_peer_seq(k).is_some()),
         (&keys::delivery(SEQ, SITE), |k| keys::parse_delivery(k).is_some()),
