@@ -191,3 +191,6 @@ impl Config {
         faults
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -195,15 +195,3 @@ pub fn parse_delivery(bytes: &[u8]) -> Option<(Seq, SiteNo)> {
     let site = SiteNo(u32::from_be_bytes(take(&mut rest)?));
     rest.is_empty().then_some((seq, site))
 }
-
-/// `owners`: (blob, owner seq).
-#[must_use]
-pub fn owner(blob: BlobNo, seq: Seq) -> Key {
-    Key::EMPTY.and(&blob.0.to_be_bytes()).and(&seq.0.to_be_bytes())
-}
-
-/// `sources`: (digest, source).
-#[must_use]
-pub fn source(digest: &crate::id::BlobDigest, source: SiteNo) -> Key {
-    Key::EMPTY.and(&digest.0).and(&source.0.to_be_bytes())
-}

@@ -233,7 +233,7 @@ fn lookup(snapshot: &dyn Snapshot, lookup: &Lookup) -> Result<Found, StoreFault>
         }
         None => None,
     };
-    let source_key = keys::Key::EMPTY.and(&lookup.digest.0).and(&lookup.source.0.to_be_bytes());
+    let source_key = super::keys_upkeep::source(&lookup.digest, lookup.source);
     let source: Option<SourceRow> = lenient(snapshot, Table::Sources, &source_key)?;
     let incoming = match source.and_then(|s| s.blob) {
         Some(blob) => lenient(snapshot, Table::Incoming, &keys::blob(blob))?,

@@ -18,6 +18,7 @@ use crate::id::{
 };
 use crate::ledger::Table;
 use crate::ledger::keys;
+use crate::ledger::keys_upkeep::{self, ExpiryKind, Owner};
 use crate::ledger::read::{Found, Lookup, ReadRequest};
 use crate::ledger::rows::{BlobRow, Body, DeliveryRow, DigestRow, IdRow, SegmentRow, State};
 use crate::limits::{HOPS_MAX, LOOKUP_MAX};
@@ -564,6 +565,10 @@ impl Node {
         if row.required > 0 {
             self.stage.batch.put_key(Table::Unmet, &keys::unmet(now.wall, seq));
         }
+        if let Some(at) = row.meta.expires() {
+            let key = keys_upkeep::expiry(at, ExpiryKind::Segment, &keys::seq(seq));
+            self.stage.batch.put_key(Table::Expiry, &key);
+        }
         self.book.set_id(batch, row.id, seq);
         let from = self.peers.get(&SiteNo(row.from)).map(|p| p.name.clone()).unwrap_or_default();
         self.stage.note(Note::Accepted { id: row.id, seq, size: row.size, from });
@@ -617,7 +622,8 @@ impl Node {
     /// A segment owns its blob.
     fn own(&mut self, body: Body, seq: Seq) {
         if let Body::Blob(blob) = body {
-            self.stage.batch.put_key(Table::Owners, &keys::owner(blob, seq));
+            let owner = keys_upkeep::owner(blob, &Owner::Segment(seq));
+            self.stage.batch.put_key(Table::Owners, &owner);
         }
     }
 

@@ -14,6 +14,7 @@ use crate::code::Refusal;
 use crate::id::{BatchNo, BlobDigest, BlobNo, ConnId, SegmentId, SiteNo, TransferNo};
 use crate::ledger::Table;
 use crate::ledger::keys;
+use crate::ledger::keys_upkeep;
 use crate::ledger::read::{Found, Recovery};
 use crate::ledger::rows::{DoomedRow, IncomingRow, SourceRow};
 use crate::limits::RESERVE_STEP;
@@ -196,7 +197,11 @@ impl Node {
         self.stage.batch.put(Table::Incoming, &keys::blob(blob), &row);
         if source != SiteNo(0) {
             let source_row = SourceRow { blob: Some(blob), mismatches };
-            self.stage.batch.put(Table::Sources, &keys::source(&digest, source), &source_row);
+            self.stage.batch.put(
+                Table::Sources,
+                &keys_upkeep::source(&digest, source),
+                &source_row,
+            );
             self.incoming.by_source.insert((digest, source), blob);
         }
         self.stage.meta.used = self.stage.meta.used.saturating_add(reserved);
@@ -315,7 +320,7 @@ impl Node {
 
     pub(super) fn put_source(&mut self, digest: BlobDigest, source: SiteNo, mismatches: u32) {
         let row = SourceRow { blob: None, mismatches };
-        self.stage.batch.put(Table::Sources, &keys::source(&digest, source), &row);
+        self.stage.batch.put(Table::Sources, &keys_upkeep::source(&digest, source), &row);
     }
 
     /// The writer is gone: what is checkpointed stays for a resume, the rest is given up.
@@ -362,7 +367,7 @@ impl Node {
         if source != SiteNo(0) {
             self.incoming.by_source.remove(&(digest, source));
             if item.mismatches == 0 {
-                self.stage.batch.del(Table::Sources, &keys::source(&digest, source));
+                self.stage.batch.del(Table::Sources, &keys_upkeep::source(&digest, source));
             } else {
                 self.put_source(digest, source, item.mismatches);
             }
