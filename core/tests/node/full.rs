@@ -30,8 +30,7 @@ fn an_accept_whose_commit_finds_no_space_is_refused_and_leaves_nothing() {
     site.commit();
     site.settle();
     let told = site.take_told(client);
-    let refused =
-        matches!(&told[..], [SessionCommand::Refuse { refusal: Refusal::DiskFull, .. }]);
+    let refused = matches!(&told[..], [SessionCommand::Refuse { refusal: Refusal::DiskFull, .. }]);
     assert!(refused, "{told:?}");
     assert_eq!((site.store.rows(Table::Segments), site.store.parked()), (0, 0));
     assert!(site.halted.is_none());

@@ -105,7 +105,8 @@ impl Life {
 fn live(seed: u64, steps: usize) {
     let mut rng = Rng(seed);
     let mut life = Life::default();
-    let mut site = Site::with(consign_core::config::Config { max_retries: 1_000_000, ..config(&PEERS) });
+    let mut site =
+        Site::with(consign_core::config::Config { max_retries: 1_000_000, ..config(&PEERS) });
     for step in 0..steps {
         let peer = PEERS[rng.below(3) as usize];
         match rng.below(20) {
@@ -208,7 +209,13 @@ fn a_backlog_much_longer_than_a_window_is_paged_without_gap_or_ghost() {
         for round in 0..80 {
             let client = site.client();
             for ticket in 1..=50 {
-                let id = site.submit(client, ticket, &format!("r{round}-{ticket}"), &["beta"], Class::Normal);
+                let id = site.submit(
+                    client,
+                    ticket,
+                    &format!("r{round}-{ticket}"),
+                    &["beta"],
+                    Class::Normal,
+                );
                 life.queued.insert(id);
             }
             site.turn();

@@ -1,16 +1,14 @@
 //! Taking content from peers and large content from local clients.
 
 use consign_core::code::Refusal;
-use consign_core::hash::ResumableHasher;
+use consign_core::hash::Hasher;
 use consign_core::id::{BlobNo, ConnId, Handle, TransferNo};
 use consign_core::ledger::Table;
 use consign_core::ledger::rows::Body;
 use consign_core::limits::CHECKPOINT_EVERY;
 use consign_core::node::Input;
 use consign_core::segment::Destinations;
-use consign_core::session::{
-    Broken, Content, Promise, SessionCommand, SessionEvent, Submission,
-};
+use consign_core::session::{Broken, Content, Promise, SessionCommand, SessionEvent, Submission};
 use consign_core::store::{StoreEvent, StoreFault, StoreRequest};
 use consign_core::wire::Offer;
 
@@ -20,7 +18,13 @@ fn to_alpha() -> Destinations {
     Destinations::named(vec!["alpha".into()]).unwrap()
 }
 
-fn offer_inline(site: &mut Site, conn: ConnId, transfer: u32, name: &str, to: Destinations) -> Offer {
+fn offer_inline(
+    site: &mut Site,
+    conn: ConnId,
+    transfer: u32,
+    name: &str,
+    to: Destinations,
+) -> Offer {
     let body = name.as_bytes();
     let offer = Site::make_offer(name, body, transfer, to);
     let handle = Handle { conn, number: transfer };
@@ -144,7 +148,7 @@ fn a_cut_transfer_resumes_at_its_checkpoint_even_after_a_restart() {
     let first = &body[..CHECKPOINT_EVERY as usize];
     write(&mut site, conn, blob, 0, first);
     site.store.request(conn, StoreRequest::Sync { blob });
-    let mut hasher = ResumableHasher::new();
+    let mut hasher = Hasher::new();
     hasher.update(first);
     let chain = hasher.checkpoint().expect("at a checkpoint").encode();
     let event = SessionEvent::Checkpoint {
@@ -185,7 +189,8 @@ fn content_that_does_not_match_is_given_up_and_its_space_comes_back() {
         site.settle();
         assert_eq!((site.store.rows(Table::Incoming), site.store.rows(Table::Doomed)), (0, 0));
         assert_eq!(site.store.files().count(), 0, "{why:?}");
-        let used = recovery(&site.store).meta_value(consign_core::ledger::rows::MetaName::UsedBytes);
+        let used =
+            recovery(&site.store).meta_value(consign_core::ledger::rows::MetaName::UsedBytes);
         assert_eq!(used, 0, "{why:?}");
         site.audit();
     }
@@ -200,7 +205,10 @@ fn content_is_taken_from_one_source_at_a_time() {
     offer_blob(&mut site, gamma, 1, &[1; 70_000]);
     site.settle();
     let told = site.take_told(gamma);
-    assert!(matches!(&told[..], [SessionCommand::Refuse { refusal: Refusal::Busy, .. }]), "{told:?}");
+    assert!(
+        matches!(&told[..], [SessionCommand::Refuse { refusal: Refusal::Busy, .. }]),
+        "{told:?}"
+    );
 }
 
 #[test]
@@ -228,7 +236,10 @@ fn large_local_content_is_reserved_extended_and_accepted() {
         size: offer.size,
         content: Content::Blob(blob),
     });
-    site.input(Input::Session(client, SessionEvent::Submit { ticket, submission: submission.clone() }));
+    site.input(Input::Session(
+        client,
+        SessionEvent::Submit { ticket, submission: submission.clone() },
+    ));
     site.settle();
     assert!(site.promises().iter().any(|(_, p)| matches!(p, Promise::Accepted { .. })));
     let used = recovery(&site.store).meta_value(consign_core::ledger::rows::MetaName::UsedBytes);

@@ -45,7 +45,11 @@ fn a_segment_goes_from_scheduled_to_acked_and_is_relayed() {
     site.settle();
     assert_eq!(site.delivery(id, "beta").unwrap().state, State::Acked);
     assert!(site.segment(id).unwrap().relayed_at.is_some());
-    assert!(site.notes.iter().any(|n| matches!(n, Note::Relayed { condition: "all_peers", acks: 1, .. })));
+    assert!(
+        site.notes
+            .iter()
+            .any(|n| matches!(n, Note::Relayed { condition: "all_peers", acks: 1, .. }))
+    );
     assert_eq!(site.store.rows(Table::Unmet), 0);
     site.audit();
 }
@@ -82,8 +86,18 @@ fn endings() -> Vec<(Outcome, State, Option<Cause>, u32)> {
         (Outcome::Acked, State::Acked, None, 0),
         (Outcome::AckTimeout, State::Failed, Some(Cause::AckTimeout), 1),
         (Outcome::AckMismatch, State::Failed, Some(Cause::AckMismatch), 1),
-        (Outcome::Unreadable(StoreFault::Io("eio".into())), State::Failed, Some(Cause::Unreadable), 1),
-        (Outcome::Unreadable(StoreFault::Missing("x".into())), State::Deadletter, Some(Cause::Missing), 0),
+        (
+            Outcome::Unreadable(StoreFault::Io("eio".into())),
+            State::Failed,
+            Some(Cause::Unreadable),
+            1,
+        ),
+        (
+            Outcome::Unreadable(StoreFault::Missing("x".into())),
+            State::Deadletter,
+            Some(Cause::Missing),
+            0,
+        ),
         (no(Refusal::Quota), State::Failed, Some(Cause::Quota), 0),
         (no(Refusal::DiskFull), State::Failed, Some(Cause::DiskFull), 0),
         (no(Refusal::Busy), State::Failed, Some(Cause::Busy), 0),

@@ -14,7 +14,8 @@ use consign_core::node::{Action, Input, Node, Note};
 use consign_core::pump::{Host, Pump};
 use consign_core::segment::{Class, Destinations, Meta, segment_id};
 use consign_core::session::{
-    Content, Identity, Outcome, PeerLimits, Promise, Sending, SessionCommand, SessionEvent, Submission,
+    Content, Identity, Outcome, PeerLimits, Promise, Sending, SessionCommand, SessionEvent,
+    Submission,
 };
 use consign_core::store::{Batch, Snapshot, StoreRequest};
 use consign_core::time::{Instant, Now, UnixMillis};
@@ -200,7 +201,8 @@ impl Site {
     pub fn session(&mut self, name: &str) -> ConnId {
         let conn = self.connect(name, true);
         self.settle();
-        let started = self.promises().iter().any(|(c, p)| *c == conn && matches!(p, Promise::Start { .. }));
+        let started =
+            self.promises().iter().any(|(c, p)| *c == conn && matches!(p, Promise::Start { .. }));
         assert!(started, "no start for {name}");
         self.hello(conn, name);
         conn
@@ -213,7 +215,14 @@ impl Site {
         conn
     }
 
-    pub fn submit(&mut self, client: ConnId, ticket: u32, name: &str, to: &[&str], class: Class) -> SegmentId {
+    pub fn submit(
+        &mut self,
+        client: ConnId,
+        ticket: u32,
+        name: &str,
+        to: &[&str],
+        class: Class,
+    ) -> SegmentId {
         let body = format!("content of {name}").into_bytes();
         let digest = BlobDigest(*blake3::hash(&body).as_bytes());
         let meta = Meta { name: name.to_string(), class, ..Meta::default() };
@@ -227,7 +236,10 @@ impl Site {
         };
         let content = Content::Parked(handle);
         let submission = Box::new(Submission { meta, to, id, digest, size, content });
-        self.input(Input::Session(client, SessionEvent::Submit { ticket: TransferNo(ticket), submission }));
+        self.input(Input::Session(
+            client,
+            SessionEvent::Submit { ticket: TransferNo(ticket), submission },
+        ));
         id
     }
 

@@ -53,8 +53,10 @@ fn missing_content_goes_to_the_dead_letters_and_its_neighbours_go_on() {
     let ids: Vec<_> = (0..20).map(|i| site.queue(&format!("n{i}"), &["beta"])).collect();
     let Body::Inline(lost) = site.segment(ids[7]).unwrap().body else { panic!() };
     let mut batch = consign_core::store::Batch::new(consign_core::id::BatchNo(9_000));
+    let number = consign_core::ledger::rows::MetaRow { value: 9_000 };
+    batch.put(Table::Meta, b"batch", &number);
     batch.del(Table::Bodies, &consign_core::ledger::keys::body(lost));
-    site.store.commit(&batch);
+    assert!(matches!(site.store.commit(&batch), Input::Committed { .. }));
     let mut site = site.restart();
     site.settle();
     let row = site.delivery(ids[7], "beta").unwrap();
@@ -161,6 +163,7 @@ fn a_peer_is_dialled_at_once_and_then_with_growing_waits() {
     }
     assert!(waits.is_sorted() && waits[0] >= 2 && waits[5] >= 60, "{waits:?}");
     // A sign of life ends the backoff.
+    site.input(Input::DialFailed { site: peer, why: "connection refused".into() });
     let conn = site.connect("beta", false);
     site.settle();
     site.hello(conn, "beta");
@@ -191,7 +194,10 @@ fn a_drain_waits_for_what_is_in_flight_and_takes_nothing_new() {
     assert!(site.drained);
     assert_eq!(site.delivery(id, "beta").unwrap().state, State::Acked);
     let told = site.take_told(conn);
-    assert!(matches!(&told[..], [SessionCommand::Close { why: Goodbye::Stopping, .. }]), "{told:?}");
+    assert!(
+        matches!(&told[..], [SessionCommand::Close { why: Goodbye::Stopping, .. }]),
+        "{told:?}"
+    );
 }
 
 #[test]
