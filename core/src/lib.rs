@@ -20,6 +20,7 @@ extern crate std;
 
 pub mod code;
 pub mod config;
+pub mod delivery;
 #[cfg(feature = "tls")]
 pub mod driver;
 pub mod gate;
@@ -27,8 +28,10 @@ pub mod hash;
 pub mod id;
 pub mod ledger;
 pub mod limits;
+pub mod mem;
 pub mod node;
 pub mod pump;
+pub mod schedule;
 pub mod segment;
 pub mod session;
 pub mod store;

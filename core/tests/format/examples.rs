@@ -91,6 +91,7 @@ fn relay(v: &mut impl Visit) {
             custody: None,
             held: None,
             claimed_at: None,
+            refused: 3,
         };
         v.row(Table::Deliveries, "DeliveryRow", &keys::delivery(SEQ, SITE), &row);
     }
@@ -104,6 +105,7 @@ fn relay(v: &mut impl Visit) {
         custody: Some(9),
         held: Some(true),
         claimed_at: Some(AT.0),
+        refused: 3,
     };
     v.row(Table::Deliveries, "DeliveryRow", &keys::delivery(SEQ, SITE), &full);
     let epoch = Epoch { boot: 5, session: 300 };

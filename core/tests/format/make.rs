@@ -77,7 +77,7 @@ fields! {
         acked, relayed_at, held, from,
     }
     DeliveryRow {
-        state, attempts, spent, next_attempt_after, last_error, since, custody, held, claimed_at,
+        state, attempts, spent, next_attempt_after, last_error, since, custody, held, claimed_at, refused,
     }
     InflightRow { epoch }
     IdRow { seq }
