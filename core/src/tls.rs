@@ -1,4 +1,4 @@
-//! TLS without I/O: the only file that knows rustls.
+//! TLS without I/O: the only module that knows rustls.
 //!
 //! [`TlsConn`] takes encrypted bytes as they arrive and decrypts them where they lie; what it has to
 //! send goes behind a [`SendBuffer`]. It never waits, never loops on a peer's behalf (each record is
@@ -10,6 +10,8 @@
 //!                                 └── TlsFault: what is in the send buffer then is the alert
 //! ```
 
+mod state;
+
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -18,8 +20,9 @@ use core::fmt;
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::UnbufferedServerConnection;
-use rustls::unbuffered::{ConnectionState, EncryptError, UnbufferedStatus, WriteTraffic};
 use rustls::{ClientConfig, CommonState, ServerConfig};
+
+use state::{Goal, Next, act};
 
 use crate::sendbuf::SendBuffer;
 use crate::session::Identity;
@@ -47,10 +50,6 @@ impl fmt::Debug for TlsSetup {
 
 /// Most bytes kept of a record or handshake message that is not whole yet.
 pub const HELD_MAX: usize = 32 << 10;
-/// What a record costs besides its content: header, content type, tag.
-const RECORD_OVERHEAD: usize = 22;
-/// Content of a full record.
-const RECORD_CONTENT: usize = 16_384;
 /// Length of a record's header.
 const RECORD_HEADER: usize = 5;
 
@@ -105,21 +104,6 @@ impl Side {
             Side::Server(conn) => conn,
         }
     }
-}
-
-/// What a pass through rustls is for.
-enum Goal<'a> {
-    Read(&'a mut dyn FnMut(&[u8])),
-    Write(&'a [u8]),
-    Close,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
-    Again,
-    PeerClosed,
-    Blocked,
-    Done,
 }
 
 /// One TLS connection.
@@ -486,119 +470,4 @@ fn missing(held: &[u8]) -> Option<usize> {
     let body = usize::from(u16::from_be_bytes([header[3], header[4]]));
     let whole = RECORD_HEADER.saturating_add(body);
     (whole > held.len()).then(|| whole.saturating_sub(held.len()))
-}
-
-/// Handles one state; how many bytes of the input are used up, and how to go on.
-fn act<D>(
-    status: UnbufferedStatus<'_, '_, D>,
-    goal: &mut Goal<'_>,
-    out: &mut SendBuffer,
-) -> (usize, Result<Next, TlsFault>) {
-    let UnbufferedStatus { mut discard, state } = status;
-    let next = match state {
-        Err(error) => Err(fault_of(error)),
-        Ok(ConnectionState::ReadTraffic(mut traffic)) => loop {
-            match traffic.next_record() {
-                None => break Ok(Next::Again),
-                Some(Err(error)) => break Err(fault_of(error)),
-                Some(Ok(record)) => {
-                    discard = discard.saturating_add(record.discard);
-                    match goal {
-                        Goal::Read(plain) => plain(record.payload),
-                        Goal::Close => {}
-                        Goal::Write(_) => {
-                            break Err(TlsFault::Protocol("written over unread data".to_string()));
-                        }
-                    }
-                }
-            }
-        },
-        Ok(ConnectionState::EncodeTlsData(mut data)) => {
-            let written = fill(out, RECORD_CONTENT, |room| {
-                data.encode(room).map_err(|e| match e {
-                    rustls::unbuffered::EncodeError::InsufficientSize(size) => {
-                        Short::Needs(size.required_size)
-                    }
-                    other => Short::Broken(other.to_string()),
-                })
-            });
-            written.map(|()| Next::Again)
-        }
-        Ok(ConnectionState::TransmitTlsData(data)) => {
-            data.done();
-            Ok(Next::Again)
-        }
-        Ok(ConnectionState::WriteTraffic(traffic)) => match goal {
-            Goal::Read(_) => Ok(Next::Blocked),
-            Goal::Write(plain) => encrypt(traffic, plain, out).map(|()| Next::Done),
-            Goal::Close => say_close(traffic, out).map(|()| Next::Done),
-        },
-        Ok(ConnectionState::BlockedHandshake) => Ok(Next::Blocked),
-        Ok(ConnectionState::PeerClosed) => Ok(Next::PeerClosed),
-        Ok(ConnectionState::Closed) => Ok(Next::Done),
-        Ok(ConnectionState::ReadEarlyData(_)) => {
-            Err(TlsFault::Protocol("early data is not allowed".to_string()))
-        }
-        // The enum of another crate may grow; what is not known is not safe to go on with.
-        Ok(other) => Err(TlsFault::Protocol(alloc::format!("unexpected state {other:?}"))),
-    };
-    (discard, next)
-}
-
-/// Why rustls could not write.
-enum Short {
-    Needs(usize),
-    Broken(String),
-}
-
-/// Lets `write` fill the spare room of `out`, with more room if it asks for it.
-fn fill(
-    out: &mut SendBuffer,
-    guess: usize,
-    mut write: impl FnMut(&mut [u8]) -> Result<usize, Short>,
-) -> Result<(), TlsFault> {
-    let mut room = guess;
-    for _ in 0..2 {
-        match write(out.spare(room)) {
-            Ok(written) => {
-                out.commit(written);
-                return Ok(());
-            }
-            Err(Short::Needs(needed)) => room = needed,
-            Err(Short::Broken(why)) => return Err(TlsFault::Protocol(why)),
-        }
-    }
-    Err(TlsFault::Protocol(alloc::format!("{room} bytes of room were not enough")))
-}
-
-fn encrypt<D>(
-    mut traffic: WriteTraffic<'_, D>,
-    plain: &[u8],
-    out: &mut SendBuffer,
-) -> Result<(), TlsFault> {
-    let records = plain.len().div_ceil(RECORD_CONTENT);
-    let guess = plain.len().saturating_add(records.saturating_mul(RECORD_OVERHEAD));
-    fill(out, guess, |room| traffic.encrypt(plain, room).map_err(short))
-}
-
-fn say_close<D>(mut traffic: WriteTraffic<'_, D>, out: &mut SendBuffer) -> Result<(), TlsFault> {
-    fill(out, 64, |room| traffic.queue_close_notify(room).map_err(short))
-}
-
-fn short(error: EncryptError) -> Short {
-    match error {
-        EncryptError::InsufficientSize(size) => Short::Needs(size.required_size),
-        EncryptError::EncryptExhausted => Short::Broken(error.to_string()),
-    }
-}
-
-/// rustls's error as one of ours.
-fn fault_of(error: rustls::Error) -> TlsFault {
-    match error {
-        rustls::Error::AlertReceived(alert) => TlsFault::Alert(alloc::format!("{alert:?}")),
-        rustls::Error::InvalidCertificate(why) => TlsFault::Certificate(why.to_string()),
-        rustls::Error::NoCertificatesPresented => TlsFault::NoCertificate,
-        rustls::Error::NoApplicationProtocol => TlsFault::Alpn,
-        other => TlsFault::Protocol(other.to_string()),
-    }
 }
