@@ -27,6 +27,7 @@ pub mod delivery;
 pub mod driver;
 pub mod gate;
 pub mod hash;
+pub mod http;
 pub mod id;
 pub mod ledger;
 pub mod limits;
