@@ -1,3 +1,4 @@
 //! The Consign product as a library: what the binary, the tests and the benches use.
 
+pub mod config;
 pub mod exit;
