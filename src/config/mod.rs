@@ -8,6 +8,7 @@ pub mod fault;
 pub mod keys;
 mod settings;
 pub mod template;
+pub mod units;
 pub mod value;
 pub mod walk;
 
@@ -31,8 +32,8 @@ pub const SYSTEM_FILE: &str = "/etc/consign/consign.toml";
 /// # Errors
 /// When a file that was named is not there, or none is anywhere.
 pub fn find(given: Option<&Path>, env: Option<&Path>) -> Result<PathBuf, Faults> {
-    let named = [(given, "-c"), (env, "$CONSIGN_CONFIG")];
-    for (path, how) in named.into_iter().filter_map(|(p, how)| Some((p?, how))) {
+    let named = given.map(|path| (path, "-c")).or(env.map(|path| (path, "$CONSIGN_CONFIG")));
+    if let Some((path, how)) = named {
         let file = if path.is_dir() { path.join(FILE_NAME) } else { path.to_path_buf() };
         if file.is_file() {
             return Ok(file);

@@ -7,7 +7,8 @@ use std::time::Duration;
 use consign_core::config::{Config, PeerConfig, SuccessCondition};
 
 use super::fault::{At, Code, Fault};
-use super::value::{SOCKET_PATH_MAX, Value, duration, millis, size};
+use super::units::{duration, millis, size};
+use super::value::{SOCKET_PATH_MAX, Value};
 use super::walk::{Item, Items, Walked};
 
 /// Which runtime carries the node.

@@ -40,7 +40,7 @@ pub fn render(set: &[(&str, String)], peers: &[Peer]) -> String {
         if section.many {
             let _ = write!(out, "\n# {}\n", section.meaning);
             for peer in peers {
-                let _ = write!(out, "{}\n", peer.lines());
+                let _ = writeln!(out, "{}", peer.lines());
             }
             if peers.is_empty() {
                 let example = Peer { name: "beta".into(), address: "beta.example.net:7400".into() };

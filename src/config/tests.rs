@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::keys::{self, Fallback, KEYS, SECTIONS, Since};
-use super::value::{Kind, Value, millis, size};
+use super::units::{millis, size};
+use super::value::{Kind, Value};
 use super::walk::default_of;
 use super::{Code, Faults, Layers, Runtime, Settings, find, load, parse, template};
 
