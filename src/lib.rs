@@ -2,3 +2,5 @@
 
 pub mod config;
 pub mod exit;
+pub mod pki;
+pub mod tls;
