@@ -72,3 +72,6 @@ impl Now {
         self.mono.after(at.since(self.wall))
     }
 }
+
+#[cfg(test)]
+mod tests;
