@@ -1,4 +1,10 @@
 //! The Consign product as a library: what the binary, the tests and the benches use.
 
 pub mod admin;
+pub mod cli;
+pub mod cmd;
+pub mod config;
 pub mod exit;
+pub mod out;
+pub mod pki;
+pub mod tls;
