@@ -353,6 +353,8 @@ pub struct Accepted {
     pub queued: Vec<String>,
     /// Destinations that hold it already.
     pub delivered: Vec<String>,
+    /// Destinations for which it lies among the dead letters.
+    pub dead: Vec<String>,
 }
 
 /// What a session must know of its connection when it is made.
