@@ -4,7 +4,7 @@
 //! Everything is reached through descriptors opened once, so a directory that is moved or replaced
 //! while the process runs cannot send a write elsewhere.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -118,7 +118,7 @@ impl DataDir {
     /// What stands at a blob's place; `None` when nothing does.
     pub(crate) fn blob_thing(&self, blob: BlobNo) -> Result<Option<Thing>, Errno> {
         let folder = self.folder(folder_of(blob))?;
-        thing(&folder, &blob.to_string())
+        thing(&folder, blob.to_string())
     }
 
     /// Moves an entry of a content folder into quarantine, under a name that is free. `false` when
@@ -173,8 +173,8 @@ pub(crate) fn folder_name(folder: u8) -> String {
 }
 
 /// What stands under `name`, links not followed.
-pub(crate) fn thing(dir: &OwnedFd, name: &str) -> Result<Option<Thing>, Errno> {
-    match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+pub(crate) fn thing(dir: &OwnedFd, name: impl AsRef<OsStr>) -> Result<Option<Thing>, Errno> {
+    match rustix::fs::statat(dir, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
             Ok(Some(Thing::File(u64::try_from(stat.st_size).unwrap_or(0))))
         }

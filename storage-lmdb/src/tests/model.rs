@@ -8,7 +8,7 @@ use consign_core::node::Input;
 use consign_core::store::{Batch, CommitFault, StoreRequest};
 use quickcheck::{Arbitrary, Gen, QuickCheck};
 
-use super::{Lmdb, numbered, temp};
+use super::{Lmdb, memory, numbered};
 use crate::shared::locked;
 
 /// Tables that random batches touch: one that appends, one random, one of bare keys, the bodies.
@@ -94,7 +94,7 @@ fn same(lmdb: &Lmdb, mem: &MemStore) -> bool {
 }
 
 fn agrees(turns: Vec<Turn>) -> bool {
-    let dir = temp();
+    let dir = memory();
     let mut lmdb = Lmdb::at(dir.path());
     let mut mem = MemStore::new();
     let mut number = 0;
