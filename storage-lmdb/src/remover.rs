@@ -97,14 +97,12 @@ fn unlink(shared: &Shared, blobs: &[BlobNo]) {
                     results.extend(blobs.iter().map(|blob| (*blob, Err(why))));
                 }
             }
+            Err(Errno::NOENT) => results.extend(blobs.iter().map(|blob| (*blob, Ok(())))),
             Err(why) => results.extend(blobs.iter().map(|blob| (*blob, Err(why)))),
         }
     }
     for (blob, result) in results {
-        let result = result.map_err(|why| match why {
-            Errno::NOENT => StoreFault::Missing(format!("the folder of blob {blob}")),
-            why => file_fault(blob, why),
-        });
+        let result = result.map_err(|why| file_fault(blob, why));
         shared.node(Input::Unlinked { blob, result });
     }
 }
@@ -167,7 +165,10 @@ fn sweep(shared: &Shared, number: u8, below: BlobNo) {
 
 fn set_orphans_aside(shared: &Shared, number: u8, below: BlobNo) -> Result<u64, StoreFault> {
     let io = |why: Errno| StoreFault::Io(why.to_string());
-    let folder = shared.dir.folder(number).map_err(io)?;
+    let folder = match shared.dir.folder(number) {
+        Err(Errno::NOENT) => return Ok(0),
+        other => other.map_err(io)?,
+    };
     let entries = dir::entries(&folder).map_err(io)?;
     let known = known(shared, number, below, &entries)?;
     let mut orphans = Vec::new();

@@ -20,7 +20,8 @@ use crate::{blobs, remover, writer};
 
 /// Threads that serve sessions' reads.
 const READERS: usize = 2;
-/// Threads that write content files.
+/// Threads that write content files; a power of two up to 256, so that all blobs of a folder, which is
+/// the low byte of their number, go to the same thread.
 const BLOB_WRITERS: usize = 2;
 
 /// A data directory that is locked and open. Threads begin with [`Store::start`]; what is handed in

@@ -164,6 +164,8 @@ impl Subject for Lmdb {
     }
 
     fn plant(&self, blob: BlobNo, data: &[u8]) {
+        let folder = self.store.shared.dir.make_folder(dir::folder_of(blob));
+        folder.expect("the folder is there");
         std::fs::write(blob_path(&self.store.shared.dir.path, blob), data).expect("it is written");
     }
 
