@@ -176,7 +176,7 @@ impl Config {
         rule(
             self.session_bytes >= limits::CREDIT_START,
             "limits.session_bytes",
-            alloc::format!("{} is less than 256KiB", self.session_bytes),
+            alloc::format!("{} is less than 128KiB", self.session_bytes),
         );
         rule(
             self.buffered_bytes >= self.session_bytes,
@@ -191,3 +191,6 @@ impl Config {
         faults
     }
 }
+
+#[cfg(test)]
+mod tests;

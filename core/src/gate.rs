@@ -110,3 +110,6 @@ impl Gate {
         self.waiting.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests;

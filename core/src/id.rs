@@ -46,6 +46,10 @@ hash32! {
     /// BLAKE3 of a segment's content.
     BlobDigest
 }
+hash32! {
+    /// SHA-256 of a shard's content, of a fetch token, or of a client's bearer token.
+    Sha256Digest
+}
 
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
@@ -169,3 +173,6 @@ pub fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
     }
     Some(bytes)
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,20 @@
 //! gate, as deterministic step functions. No clock, no randomness, no I/O, no logging.
 #![no_std]
 #![forbid(unsafe_code)]
+#![deny(
+    clippy::alloc_instead_of_core,
+    clippy::float_arithmetic,
+    clippy::indexing_slicing,
+    clippy::std_instead_of_alloc,
+    clippy::std_instead_of_core,
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm
+)]
+// Tests may stop with a panic: that is how they fail.
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::unwrap_used, clippy::wildcard_enum_match_arm)
+)]
 
 extern crate alloc;
 #[cfg(feature = "std")]
@@ -10,16 +24,25 @@ extern crate std;
 pub mod code;
 pub mod config;
 #[cfg(feature = "tls")]
+pub mod conn;
+pub mod delivery;
+#[cfg(feature = "tls")]
 pub mod driver;
 pub mod gate;
 pub mod hash;
+pub mod http;
 pub mod id;
 pub mod ledger;
 pub mod limits;
+#[cfg(feature = "tls")]
+pub mod link;
 pub mod mem;
 pub mod node;
 pub mod pump;
+pub mod schedule;
 pub mod segment;
+#[cfg(feature = "tls")]
+pub mod sendbuf;
 pub mod session;
 pub mod store;
 pub mod time;

@@ -41,13 +41,23 @@ pub const TURN_INPUTS: usize = 4_096;
 /// Rows of one reconciliation slice.
 pub const SLICE_ROWS: usize = 512;
 /// Credit every session starts with; at least one full OFFER with its body.
-pub const CREDIT_START: u64 = 256 << 10;
+pub const CREDIT_START: u64 = 128 << 10;
 /// Space reserved at a time for content of unknown size.
 pub const RESERVE_STEP: u64 = 64 << 20;
 /// Classes of priority: urgent, high, normal, bulk.
 pub const CLASSES: usize = 4;
+/// Rows that growth may fill of a batch; the rest is kept for relief, so that accepting never stops
+/// delivering.
+pub const GROWTH_ROWS: usize = BATCH_ROWS / 4 * 3;
+/// Segments of one lookup.
+pub const LOOKUP_MAX: usize = 512;
 
 const _: () = assert!(SEGMENT_MAX + 64 < FRAME_MAX);
 const _: () = assert!(INLINE_MAX + META_MAX + DESTINATIONS_MAX * (SITE_NAME_MAX + 8) < FRAME_MAX);
 const _: () = assert!(CREDIT_START as usize >= 2 * INLINE_MAX);
 const _: () = assert!(CLAIMS_PER_TURN <= WINDOW * CLASSES);
+// A claim writes its delivery and its inflight row and removes its due key: a turn's fit one batch.
+const _: () = assert!(CLAIMS_PER_TURN * 3 <= BATCH_ROWS);
+
+#[cfg(test)]
+mod tests;

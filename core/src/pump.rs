@@ -57,11 +57,11 @@ impl Pump {
         }
         self.node.step(now, Input::Turn, &mut self.actions);
         self.release(host);
-        if !self.committing {
-            if let Some(batch) = self.node.take_batch() {
-                self.committing = true;
-                host.commit(batch);
-            }
+        if !self.committing
+            && let Some(batch) = self.node.take_batch()
+        {
+            self.committing = true;
+            host.commit(batch);
         }
         self.node.next_deadline()
     }

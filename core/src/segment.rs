@@ -244,3 +244,6 @@ impl fmt::Display for Destinations {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -388,3 +388,6 @@ pub trait Store: Send + Sync {
 
 /// The answer of a read as the node gets it.
 pub type ReadResult = Result<ReadAnswer, StoreFault>;
+
+#[cfg(test)]
+mod tests;

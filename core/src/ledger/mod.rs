@@ -6,8 +6,12 @@
 
 pub mod codec;
 pub mod keys;
+pub mod keys_pickup;
+pub mod keys_upkeep;
 pub mod read;
 pub mod rows;
+pub mod rows_pickup;
+pub mod rows_upkeep;
 mod tables;
 
 pub use tables::Table;

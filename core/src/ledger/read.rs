@@ -40,6 +40,8 @@ pub enum ReadRequest {
         /// At most so many.
         limit: usize,
     },
+    /// Segments with their deliveries.
+    Held(Vec<Seq>),
     /// Everything the node keeps in memory, read anew.
     Recovery,
 }
@@ -152,6 +154,8 @@ pub enum Answer {
         /// Whether there is nothing behind the last row.
         end: bool,
     },
+    /// In the order asked; `None` where there is no such segment.
+    Held(Vec<Option<Held>>),
     /// Everything.
     Recovery(alloc::boxed::Box<Recovery>),
 }
@@ -177,6 +181,11 @@ pub fn read(snapshot: &dyn Snapshot, request: &ReadRequest) -> ReadResult {
             Answer::Pairs(rows?)
         }
         ReadRequest::Segments { after, limit } => segments(snapshot, *after, *limit)?,
+        ReadRequest::Held(seqs) => {
+            let held: Result<Vec<_>, StoreFault> =
+                seqs.iter().map(|seq| held(snapshot, *seq)).collect();
+            Answer::Held(held?)
+        }
         ReadRequest::Recovery => Answer::Recovery(alloc::boxed::Box::new(recovery(snapshot)?)),
     };
     Ok(ReadAnswer { as_of: snapshot.as_of(), body })
@@ -224,7 +233,7 @@ fn lookup(snapshot: &dyn Snapshot, lookup: &Lookup) -> Result<Found, StoreFault>
         }
         None => None,
     };
-    let source_key = keys::Key::EMPTY.and(&lookup.digest.0).and(&lookup.source.0.to_be_bytes());
+    let source_key = super::keys_upkeep::source(&lookup.digest, lookup.source);
     let source: Option<SourceRow> = lenient(snapshot, Table::Sources, &source_key)?;
     let incoming = match source.and_then(|s| s.blob) {
         Some(blob) => lenient(snapshot, Table::Incoming, &keys::blob(blob))?,
@@ -330,7 +339,11 @@ fn segments(
     Ok(Answer::Segments { rows, end })
 }
 
-fn recovery(snapshot: &dyn Snapshot) -> Result<Recovery, StoreFault> {
+/// Everything the node keeps in memory.
+///
+/// # Errors
+/// When the store cannot be read, or one of these rows is corrupt.
+pub fn recovery(snapshot: &dyn Snapshot) -> Result<Recovery, StoreFault> {
     let mut all = Recovery::default();
     for name in MetaName::ALL {
         let row: Option<MetaRow> = row(snapshot, Table::Meta, name.key())?;
@@ -384,4 +397,12 @@ where
         }
     })?;
     fault.map_or(Ok(()), Err)
+}
+
+impl Recovery {
+    /// A counter of `meta`; 0 when there is none.
+    #[must_use]
+    pub fn meta_value(&self, name: MetaName) -> u64 {
+        self.meta.iter().find(|(n, _)| *n == name).map_or(0, |(_, value)| *value)
+    }
 }

@@ -126,6 +126,9 @@ pub struct DeliveryRow {
     /// When it was last claimed (ms).
     #[n(8)]
     pub claimed_at: Option<u64>,
+    /// Refusals that spend nothing (`quota`, `disk_full`, `busy`) in a row.
+    #[n(9)]
+    pub refused: u32,
 }
 
 /// A row of `inflight`.

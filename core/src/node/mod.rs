@@ -1,17 +1,69 @@
 //! The node: one per process; it decides everything and touches nothing.
+//!
+//! Data flows one way: bytes → Session → **Node** → effects → driver. The node takes [`Input`]s one by
+//! one, keeps what is decided in a staged batch ([`stage`]), and lets nothing leave that rests on a
+//! batch before it is durable ([`crate::gate`]). Work that is best done in bulk waits for
+//! [`Input::Turn`]: settling attempts, judging what came in, claiming, paging, dialling, reconciling.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `conns` | who may connect, session epochs, dialling |
+//! | `accept`, `incoming` | admission, reservations, new rows |
+//! | `deliver`, `scanned`, `window`, `peer` | claims, outcomes, due windows |
+//! | `stage`, `book` | staged rows and counters; the overlay over the store's answers |
+//! | `full` | a full disk |
+//! | `reconcile` | start-up |
+//! | `status` | questions |
 
+mod accept;
+mod book;
+mod conns;
+mod deliver;
+mod full;
+mod incoming;
+mod peer;
+mod reconcile;
+mod scanned;
+mod stage;
+mod status;
 mod types;
+mod window;
+
+#[cfg(test)]
+mod tests;
 
 pub use types::{
     Action, Addressed, Answer, Input, Note, PeerStatus, Question, ReconcileSummary, Shared, Status,
 };
 
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use crate::code::Goodbye;
 use crate::config::Config;
-use crate::ledger::read::Recovery;
-use crate::store::Batch;
-use crate::time::{Instant, Now};
+use crate::gate::{Gate, Waiting};
+use crate::id::{BatchNo, BlobNo, ConnId, Epoch, ReadNo, Seq, SiteNo};
+use crate::ledger::read::{Answer as Rows, Found, ReadRequest, Recovery};
+use crate::ledger::rows::{MetaName, PeerRow};
+use crate::ledger::{FORMAT, Table, keys};
+use crate::schedule::Backoff;
+use crate::segment::Class;
+use crate::session::{Promise, SessionCommand, SessionEvent};
+use crate::store::{Batch, ReadResult, Space};
+use crate::time::{Instant, Now, UnixMillis};
+
+use accept::{Pending, What};
+use book::Book;
+use conns::Conn;
+use deliver::Settlement;
+use full::{Rejudge, Tight};
+use incoming::Incoming;
+use peer::Peer;
+use reconcile::Reconcile;
+use scanned::Page;
+use stage::{Stage, Verdict};
 
 /// Why a node cannot begin with what the ledger holds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,27 +82,451 @@ pub enum RecoverError {
     },
 }
 
-/// The node.
+/// Whether there is room for new content.
 #[derive(Debug)]
-pub struct Node {}
+enum Mode {
+    Normal,
+    Rejudge(Box<Rejudge>),
+    Tight(Tight),
+}
+
+/// What a read was asked for.
+#[derive(Debug)]
+enum Asked {
+    Lookup(Vec<Pending>),
+    Due(SiteNo, Class),
+    Pairs,
+    Recovery,
+    Segments,
+    Missing,
+}
+
+/// The node. See the module's documentation.
+#[derive(Debug)]
+pub struct Node {
+    config: Config,
+    stage: Stage,
+    gate: Gate,
+    book: Book,
+    mode: Mode,
+    space: Space,
+    sites: BTreeMap<String, SiteNo>,
+    peers: BTreeMap<SiteNo, Peer>,
+    conns: BTreeMap<ConnId, Conn>,
+    /// Sessions so far in this run.
+    sessions: u64,
+    /// Sessions that wait for start-up to come far enough.
+    unstarted: Vec<(ConnId, Epoch)>,
+    pending: VecDeque<Pending>,
+    found: VecDeque<(Pending, Found, BatchNo, Option<ReadNo>)>,
+    lookups_open: usize,
+    settlements: VecDeque<Settlement>,
+    incoming: Incoming,
+    reads: BTreeMap<ReadNo, Asked>,
+    last_read: ReadNo,
+    reconcile: Reconcile,
+    summary: ReconcileSummary,
+    stopping: bool,
+    drain_by: Instant,
+    drained: bool,
+    /// There is work left that needs no input.
+    more: bool,
+    now: Now,
+}
 
 impl Node {
     /// A node that goes on where the ledger stopped. An empty `recovery` is a new ledger.
     ///
     /// # Errors
     /// See [`RecoverError`].
-    pub fn recover(_config: Config, _recovery: Recovery, _now: Now) -> Result<Node, RecoverError> {
-        Ok(Node {})
+    pub fn recover(config: Config, recovery: Recovery, now: Now) -> Result<Node, RecoverError> {
+        let faults = config.faults();
+        if !faults.is_empty() {
+            return Err(RecoverError::Config(faults));
+        }
+        let found = recovery.meta_value(MetaName::Format);
+        if found > u64::from(FORMAT) {
+            return Err(RecoverError::Format { found, reads: FORMAT });
+        }
+        let mut stage = Stage::new(&recovery);
+        stage.meta.boot += 1;
+        let mut incoming = Incoming::default();
+        incoming.load(&recovery);
+        let committed = BatchNo(recovery.meta_value(MetaName::Batch));
+        let below = BlobNo(stage.meta.next_blob);
+        let mut book = Book::default();
+        book.committed(committed);
+        let mut node = Node {
+            config,
+            stage,
+            gate: Gate::new(committed),
+            book,
+            mode: Mode::Normal,
+            space: Space { free: u64::MAX, ledger: 0, ballast_whole: true },
+            sites: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            conns: BTreeMap::new(),
+            sessions: 0,
+            unstarted: Vec::new(),
+            pending: VecDeque::new(),
+            found: VecDeque::new(),
+            lookups_open: 0,
+            settlements: VecDeque::new(),
+            incoming,
+            reads: BTreeMap::new(),
+            last_read: ReadNo(0),
+            reconcile: Reconcile::new(recovery.inflight.clone(), below),
+            summary: ReconcileSummary::default(),
+            stopping: false,
+            drain_by: Instant::FAR,
+            drained: false,
+            more: true,
+            now,
+        };
+        node.meet_peers(&recovery);
+        node.stage_identity(&recovery);
+        Ok(node)
     }
-    /// Takes one input.
-    pub fn step(&mut self, _now: Now, _input: Input, _out: &mut Vec<Action>) {}
-    /// Takes the staged batch.
+
+    /// Peers of the ledger keep their numbers; peers of the configuration get one.
+    fn meet_peers(&mut self, recovery: &Recovery) {
+        for (site, row) in &recovery.peers {
+            let mut peer = Peer::new(*site, row.name.clone());
+            peer.held = row.held;
+            peer.last_acked = row.last_acked.map(UnixMillis);
+            self.sites.insert(row.name.clone(), *site);
+            self.peers.insert(*site, peer);
+        }
+        for known in self.config.peers.clone() {
+            let site = match self.sites.get(&known.name) {
+                Some(site) => *site,
+                None => {
+                    let site = self.stage.next_site();
+                    self.sites.insert(known.name.clone(), site);
+                    self.peers.insert(site, Peer::new(site, known.name.clone()));
+                    site
+                }
+            };
+            if let Some(peer) = self.peers.get_mut(&site) {
+                peer.known = true;
+                peer.address = known.address;
+            }
+        }
+    }
+
+    /// Stages what this run rests on and the ledger does not have yet: its boot counter, and the
+    /// numbers of peers that are new.
+    fn stage_identity(&mut self, recovery: &Recovery) {
+        let boot = self.stage.meta.boot;
+        if recovery.meta_value(MetaName::Boot) != boot {
+            let row = crate::ledger::rows::MetaRow { value: boot };
+            self.stage.batch.put(Table::Meta, MetaName::Boot.key(), &row);
+        }
+        for peer in self.peers.values() {
+            if recovery.peers.iter().any(|(site, _)| *site == peer.site) {
+                continue;
+            }
+            let pin = self.config.peers.iter().find(|p| p.name == peer.name).and_then(|p| p.pin);
+            let row = PeerRow {
+                name: peer.name.clone(),
+                pin: pin.map(|p| p.to_vec()).unwrap_or_default(),
+                held: peer.held,
+                last_acked: None,
+            };
+            self.stage.batch.put(Table::Peers, &keys::site(peer.site), &row);
+        }
+    }
+
+    /// Takes one input; appends what may leave at once to `out`. Never blocks, never fails, does a
+    /// bounded amount of work.
+    pub fn step(&mut self, now: Now, input: Input, out: &mut Vec<Action>) {
+        self.now = now;
+        match input {
+            Input::Connected { conn, identity, dialled } => {
+                self.connected(now, conn, &identity, dialled, out);
+            }
+            Input::Opened { conn } => {
+                let local = Conn { peer: None, allowance: 0, incoming: BTreeSet::new() };
+                self.conns.insert(conn, local);
+            }
+            Input::DialFailed { site, why } => self.dial_failed(now, site, why),
+            Input::Session(conn, event) => {
+                // A dead generation is not in the table any more.
+                if self.conns.contains_key(&conn) {
+                    self.session_event(now, conn, event, out);
+                }
+            }
+            Input::Closed { conn, why } => self.closed(now, conn, &why, out),
+            Input::Committed { through, space } => self.committed(through, space, out),
+            Input::CommitFailed { from, why, space } => {
+                self.commit_failed(now, from, why, space, out);
+            }
+            Input::Read(read, result) => self.read(now, read, result, out),
+            Input::Unlinked { blob, result } => self.unlinked(blob, result, out),
+            Input::Checked { missing, .. } => self.checked(missing, out),
+            Input::Swept { folder, quarantined } => self.swept(folder, quarantined),
+            Input::Space(space) => self.space_is(space, out),
+            Input::Timer => {}
+            Input::Turn => self.turn(now, out),
+            Input::Stop => self.stop(now, out),
+        }
+        self.release(out);
+    }
+
+    fn session_event(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        event: SessionEvent,
+        out: &mut Vec<Action>,
+    ) {
+        let source =
+            self.conns.get(&conn).and_then(|c| c.peer.as_ref()).map_or(SiteNo(0), |p| p.site);
+        match event {
+            SessionEvent::Ready(limits) => self.ready(conn, limits, out),
+            SessionEvent::Offered { offer, body } => {
+                let transfer = offer.transfer;
+                self.pend(Pending { conn, transfer, source, what: What::Offer(offer, body) });
+            }
+            SessionEvent::Checkpoint { blob, offset, chain, .. } => {
+                self.checkpoint(now, conn, blob, offset, chain);
+            }
+            SessionEvent::Received { transfer, blob } => self.received(conn, transfer, blob),
+            SessionEvent::Broken { transfer, blob, why } => {
+                self.broken(now, conn, transfer, blob, why, out);
+            }
+            SessionEvent::Outcome { transfer, outcome } => {
+                self.outcome(now, conn, transfer, outcome)
+            }
+            SessionEvent::Progress { transfer, sent } => self.progress(conn, transfer, sent),
+            SessionEvent::Wants => self.wants_allowance(conn, out),
+            SessionEvent::Submit { ticket, submission } => {
+                let what = What::Submit(submission);
+                self.pend(Pending { conn, transfer: ticket, source, what });
+            }
+            SessionEvent::Reserve { ticket, size } => {
+                self.reserve_local(now, conn, ticket, size, out)
+            }
+            SessionEvent::Extend { ticket, blob } => self.extend_local(conn, ticket, blob, out),
+            SessionEvent::Ask { ticket, question } => {
+                self.question(now, conn, ticket, &question, out)
+            }
+            // Nothing is routed by way of others in this version, so nobody owes receipts.
+            SessionEvent::Receipt(_) | SessionEvent::ReceiptOk { .. } => {}
+            SessionEvent::Want { transfer, .. } => self.unwanted(conn, transfer, out),
+            SessionEvent::Fault(text) => {
+                out.push(Action::Note(Note::Warn { code: "protocol", text }));
+            }
+        }
+    }
+
+    /// A WANT for content: repair is answered `unknown` until this site can look content up by digest.
+    fn unwanted(&mut self, conn: ConnId, transfer: crate::id::TransferNo, out: &mut Vec<Action>) {
+        let command = SessionCommand::Refuse {
+            transfer,
+            id: crate::id::SegmentId([0; 32]),
+            refusal: crate::code::Refusal::Unknown,
+            retry_after: 0,
+            text: "this site does not repair others".to_string(),
+        };
+        out.push(Action::Command(conn, command));
+    }
+
+    fn committed(&mut self, through: BatchNo, space: Space, out: &mut Vec<Action>) {
+        for note in self.stage.committed(through) {
+            out.push(Action::Note(note));
+        }
+        for (conn, command) in self.gate.committed_through(through) {
+            out.push(Action::Command(conn, command));
+        }
+        self.book.committed(through);
+        if let Mode::Tight(tight) = &mut self.mode {
+            tight.tries = 0;
+        }
+        self.space_is(space, out);
+    }
+
+    fn read(&mut self, now: Now, read: ReadNo, result: ReadResult, out: &mut Vec<Action>) {
+        let Some(asked) = self.reads.remove(&read) else { return };
+        let answer = match result {
+            Ok(answer) => answer,
+            Err(fault) => {
+                return out.push(Action::Halt(alloc::format!("reading the ledger: {fault}")));
+            }
+        };
+        let as_of = answer.as_of;
+        let mut open = false;
+        match (asked, answer.body) {
+            (Asked::Lookup(batch), Rows::Lookup(found)) => {
+                open = true;
+                self.found(read, as_of, batch, found);
+            }
+            (Asked::Due(site, class), Rows::Due { rows, bad, end }) => {
+                let page = Page { as_of, rows, bad, end };
+                self.scanned(read, site, class, page);
+            }
+            (Asked::Pairs, Rows::Pairs(rows)) => self.rejudge_pairs(now, rows),
+            (Asked::Recovery, Rows::Recovery(recovery)) => self.rejudge_recovery(now, *recovery),
+            (Asked::Segments, Rows::Segments { rows, end }) => self.segments_read(rows, end, out),
+            (Asked::Missing, Rows::Held(held)) => self.missing_read(now, held, as_of),
+            (asked, body) => unreachable!("{asked:?} was answered by {body:?}"),
+        }
+        if !open {
+            self.book.closed(read);
+        }
+    }
+
+    /// Everything that is best done in bulk, relief first.
+    fn turn(&mut self, now: Now, out: &mut Vec<Action>) {
+        if self.drained {
+            return;
+        }
+        self.more = false;
+        self.rejudge(now, out);
+        self.inflight_to_failed(now);
+        self.start_waiting();
+        self.settle(now);
+        self.unlink(out);
+        self.expire_partials(now);
+        self.judge(now, out);
+        self.claim(now);
+        self.scan(out);
+        self.look_up(out);
+        self.retire(now, out);
+        self.dial(now, out);
+        self.probe(now, out);
+        self.reconcile_slice(out);
+        self.drain(now, out);
+    }
+
+    fn stop(&mut self, now: Now, out: &mut Vec<Action>) {
+        if self.stopping {
+            return;
+        }
+        self.stopping = true;
+        self.drain_by = now.mono.after(self.config.drain_timeout);
+        for pending in core::mem::take(&mut self.pending) {
+            self.drop_pending(&pending, out);
+            let text = "this site is stopping".to_string();
+            self.refuse(&pending, crate::code::Refusal::Busy, 1_000, text, out);
+        }
+    }
+
+    /// After a stop: once nothing is in flight and nothing staged, or time is up, sessions are closed.
+    fn drain(&mut self, now: Now, out: &mut Vec<Action>) {
+        if !self.stopping {
+            return;
+        }
+        let staged = !self.stage.batch.is_empty() || self.stage.committing();
+        let flying = self.peers.values().any(|p| !p.flights.is_empty());
+        let waiting = !self.found.is_empty() || !self.pending.is_empty();
+        let quiet = !staged && !flying && !waiting && self.settlements.is_empty();
+        if quiet || now.mono >= self.drain_by {
+            self.drained = true;
+            let conns: Vec<ConnId> = self.conns.keys().copied().collect();
+            for conn in conns {
+                let why = Goodbye::Stopping;
+                let text = "this site is stopping".to_string();
+                out.push(Action::Command(conn, SessionCommand::Close { why, text }));
+            }
+            out.push(Action::Drained);
+        }
+    }
+
+    /// The staged batch, when none is under way and there is anything in it.
     pub fn take_batch(&mut self) -> Option<Batch> {
-        None
+        if matches!(self.mode, Mode::Rejudge(_)) || self.drained {
+            return None;
+        }
+        let mut batch = self.stage.take(self.now)?;
+        batch.free_ballast = matches!(self.mode, Mode::Tight(_));
+        Some(batch)
     }
-    /// When to come again.
+
+    /// When to come again, if no input arrives before; [`Instant::ZERO`] is at once.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        None
+        if self.drained {
+            return None;
+        }
+        if self.more {
+            return Some(Instant::ZERO);
+        }
+        let partials = self.partials_deadline().map(|at| self.now.instant_of(UnixMillis(at)));
+        let stop = self.stopping.then_some(self.drain_by);
+        [self.conns_deadline(), self.full_deadline(), self.due_deadline(), partials, stop]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// When the next delivery of a live session is due that is not due now.
+    fn due_deadline(&self) -> Option<Instant> {
+        if self.stopping {
+            return None;
+        }
+        let live = self.peers.values().filter(|p| p.session.is_some() && !p.held);
+        let due = live.filter_map(|p| {
+            let due = self.now.instant_of(p.next_due()?).max(p.claim_at);
+            // What is due and not claimed waits for an input: an outcome, a commit, a HELLO.
+            (due > self.now.mono).then_some(due)
+        });
+        due.min()
+    }
+
+    /// Says `promise` to a connection once everything staged so far is durable: it hangs on the newest
+    /// batch at the time of the decision [G2].
+    fn promise(
+        &mut self,
+        conn: ConnId,
+        promise: Promise,
+        refusal: Option<SessionCommand>,
+        pins: Option<Seq>,
+    ) {
+        let batch = match (self.stage.batch.is_empty(), self.stage.committing()) {
+            (false, _) => self.stage.number(),
+            (true, true) => BatchNo(self.stage.number().0.saturating_sub(1)),
+            (true, false) => self.gate.committed(),
+        };
+        self.gate.promise(Waiting { batch, conn, promise, refusal, pins });
+    }
+
+    /// Promises that rest on nothing new leave at once.
+    fn release(&mut self, out: &mut Vec<Action>) {
+        let committed = self.gate.committed();
+        for (conn, command) in self.gate.committed_through(committed) {
+            out.push(Action::Command(conn, command));
+        }
+    }
+
+    fn ask(&mut self, asked: Asked, request: ReadRequest, out: &mut Vec<Action>) -> ReadNo {
+        self.last_read = ReadNo(self.last_read.0 + 1);
+        self.reads.insert(self.last_read, asked);
+        self.book.opened(self.last_read);
+        out.push(Action::Read(self.last_read, request));
+        self.last_read
+    }
+
+    fn backoff(&self) -> Backoff {
+        Backoff { initial: self.config.backoff_initial, max: self.config.backoff_max }
+    }
+
+    /// Whether sessions may start: nothing of the last run is in flight any more.
+    fn may_start(&self) -> bool {
+        !self.reconcile.is_settling() && !matches!(self.mode, Mode::Rejudge(_))
+    }
+
+    /// The configuration it goes by.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// How much it holds in memory beyond fixed tables, for bounds in tests: overlay entries, window
+    /// entries, promises.
+    #[must_use]
+    pub fn footprint(&self) -> (usize, usize, usize) {
+        let windows = self.peers.values().flat_map(|p| &p.windows).map(|w| w.len()).sum();
+        (self.book.len(), windows, self.gate.len())
     }
 }

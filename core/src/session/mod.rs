@@ -5,6 +5,8 @@
 //! [`SessionEvent`] and comes back as a [`SessionCommand`]. Peer sessions, HTTP sessions and whatever
 //! comes later share the trait [`Session`]; a runtime drives all of them without knowing which.
 
+pub mod peer;
+
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -351,6 +353,8 @@ pub struct Accepted {
     pub queued: Vec<String>,
     /// Destinations that hold it already.
     pub delivered: Vec<String>,
+    /// Destinations for which it lies among the dead letters.
+    pub dead: Vec<String>,
 }
 
 /// What a session must know of its connection when it is made.

@@ -1,0 +1,678 @@
+//! Taking segments in: offers of peers, submissions of local clients, content that has arrived.
+//!
+//! Each waits for a lookup (what is known of this segment and its content), is judged on the answer
+//! with everything staged on top, and is staged or refused. What is told to the other side is a promise
+//! on that batch.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use super::types::{Action, Note};
+use super::{Asked, Mode, Node};
+use crate::code::Refusal;
+use crate::id::{
+    BatchNo, BlobDigest, BlobNo, ConnId, Handle, ReadNo, SegmentId, Seq, SiteNo, TransferNo,
+};
+use crate::ledger::Table;
+use crate::ledger::keys;
+use crate::ledger::keys_upkeep::{self, ExpiryKind, Owner};
+use crate::ledger::read::{Found, Lookup, ReadRequest};
+use crate::ledger::rows::{BlobRow, Body, DeliveryRow, DigestRow, IdRow, SegmentRow, State};
+use crate::limits::{HOPS_MAX, LOOKUP_MAX};
+use crate::segment::{Destinations, Meta};
+use crate::session::{Accepted, Content, Promise, SessionCommand, Submission};
+use crate::store::Errand;
+use crate::time::{Now, UnixMillis};
+use crate::wire::Offer;
+
+/// Lookups under way at a time.
+const LOOKUPS_OPEN: usize = 2;
+
+/// Something that waits to be judged.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub conn: ConnId,
+    pub transfer: TransferNo,
+    /// The peer it comes from; 0 for a local client.
+    pub source: SiteNo,
+    pub what: What,
+}
+
+#[derive(Debug)]
+pub(super) enum What {
+    /// A peer offers it; the body may be parked.
+    Offer(Box<Offer>, Option<Handle>),
+    /// Content of an accepted offer is whole.
+    Received(Box<Offer>, BlobNo),
+    /// A local client hands it in.
+    Submit(Box<Submission>),
+}
+
+impl Pending {
+    fn id(&self) -> SegmentId {
+        match &self.what {
+            What::Offer(offer, _) | What::Received(offer, _) => offer.id,
+            What::Submit(submission) => submission.id,
+        }
+    }
+
+    fn digest(&self) -> BlobDigest {
+        match &self.what {
+            What::Offer(offer, _) | What::Received(offer, _) => offer.digest,
+            What::Submit(submission) => submission.digest,
+        }
+    }
+
+    /// A body that is parked for it.
+    pub fn parked(&self) -> Option<Handle> {
+        match &self.what {
+            What::Offer(_, body) => *body,
+            What::Received(..) => None,
+            What::Submit(submission) => match submission.content {
+                Content::Parked(handle) => Some(handle),
+                Content::Blob(_) => None,
+            },
+        }
+    }
+
+    /// A finished file that belongs to it.
+    pub fn blob(&self) -> Option<BlobNo> {
+        match &self.what {
+            What::Offer(..) => None,
+            What::Received(_, blob) => Some(*blob),
+            What::Submit(submission) => match submission.content {
+                Content::Parked(_) => None,
+                Content::Blob(blob) => Some(blob),
+            },
+        }
+    }
+}
+
+/// A segment as it stands with everything staged.
+struct Known {
+    seq: Seq,
+    row: SegmentRow,
+    deliveries: BTreeMap<SiteNo, DeliveryRow>,
+}
+
+/// A refusal in the making: code, how long to wait (ms), text.
+pub(super) type No = (Refusal, u64, String);
+
+impl Node {
+    pub(super) fn pend(&mut self, pending: Pending) {
+        self.pending.push_back(pending);
+    }
+
+    /// Asks the ledger about what waits, in bulk.
+    pub(super) fn look_up(&mut self, out: &mut Vec<Action>) {
+        if matches!(self.mode, Mode::Rejudge(_)) {
+            return;
+        }
+        while !self.pending.is_empty() && self.lookups_open < LOOKUPS_OPEN {
+            let count = self.pending.len().min(LOOKUP_MAX);
+            let batch: Vec<Pending> = self.pending.drain(..count).collect();
+            let lookups = batch
+                .iter()
+                .map(|p| Lookup { id: p.id(), digest: p.digest(), source: p.source })
+                .collect();
+            self.lookups_open += 1;
+            self.ask(Asked::Lookup(batch), ReadRequest::Lookup(lookups), out);
+        }
+    }
+
+    /// A lookup is answered: its segments are judged as far as the batch has room.
+    pub(super) fn found(
+        &mut self,
+        read: ReadNo,
+        as_of: BatchNo,
+        batch: Vec<Pending>,
+        found: Vec<Found>,
+    ) {
+        let last = batch.len().saturating_sub(1);
+        for (i, (pending, found)) in batch.into_iter().zip(found).enumerate() {
+            self.found.push_back((pending, found, as_of, (i == last).then_some(read)));
+        }
+    }
+
+    pub(super) fn judge(&mut self, now: Now, out: &mut Vec<Action>) {
+        while let Some((pending, ..)) = self.found.front() {
+            let rows = 12 + 3 * self.reach(pending);
+            if !self.stage.growth_room(rows) {
+                return;
+            }
+            let Some((pending, found, as_of, done)) = self.found.pop_front() else { return };
+            if self.conns.contains_key(&pending.conn) {
+                self.judge_one(now, pending, found, as_of, out);
+            } else {
+                self.drop_pending(&pending, out);
+            }
+            if let Some(read) = done {
+                self.lookups_open = self.lookups_open.saturating_sub(1);
+                self.book.closed(read);
+            }
+        }
+    }
+
+    /// How many deliveries it can bring at most.
+    fn reach(&self, pending: &Pending) -> usize {
+        let to = match &pending.what {
+            What::Offer(offer, _) | What::Received(offer, _) => &offer.to,
+            What::Submit(submission) => &submission.to,
+        };
+        match to {
+            Destinations::All => self.peers.len(),
+            Destinations::Named(names) => names.len().min(self.peers.len()),
+        }
+    }
+
+    /// Its connection is gone, or it is refused: what it had parked or written is let go.
+    pub(super) fn drop_pending(&mut self, pending: &Pending, out: &mut Vec<Action>) {
+        if let Some(handle) = pending.parked() {
+            out.push(Action::Errand(Errand::Unpark(handle)));
+        }
+        if let Some(blob) = pending.blob() {
+            self.doom_incoming(blob);
+        }
+    }
+
+    /// Drops what a dead connection had waiting. What is being looked up is dropped when judged.
+    pub(super) fn forget_pending(&mut self, conn: ConnId, out: &mut Vec<Action>) {
+        let (gone, kept) =
+            core::mem::take(&mut self.pending).into_iter().partition(|p| p.conn == conn);
+        self.pending = kept;
+        let gone: VecDeque<Pending> = gone;
+        for pending in &gone {
+            self.drop_pending(pending, out);
+        }
+    }
+
+    fn judge_one(
+        &mut self,
+        now: Now,
+        pending: Pending,
+        found: Found,
+        as_of: BatchNo,
+        out: &mut Vec<Action>,
+    ) {
+        let known = self.known(&pending.id(), &found, as_of);
+        let verdict = match known {
+            Some(known) => self.take_again(now, &pending, known, out),
+            None => self.take_new(now, &pending, &found),
+        };
+        if let Err((refusal, retry_after, text)) = verdict {
+            self.drop_pending(&pending, out);
+            self.refuse(&pending, refusal, retry_after, text, out);
+        }
+    }
+
+    pub(super) fn refuse(
+        &mut self,
+        pending: &Pending,
+        refusal: Refusal,
+        retry_after: u64,
+        text: String,
+        out: &mut Vec<Action>,
+    ) {
+        let peer = self.peers.get(&pending.source).map(|p| p.name.clone()).unwrap_or_default();
+        out.push(Action::Note(Note::Refused { code: refusal.word(), peer, text: text.clone() }));
+        let (transfer, id) = (pending.transfer, pending.id());
+        let command = SessionCommand::Refuse { transfer, id, refusal, retry_after, text };
+        out.push(Action::Command(pending.conn, command));
+    }
+
+    /// What is known of a segment, staged changes included.
+    fn known(&self, id: &SegmentId, found: &Found, as_of: BatchNo) -> Option<Known> {
+        let held = found.held.as_ref();
+        let seq = self.book.id(id).or(held.map(|h| h.seq))?;
+        let row = self.book.segment(seq).or(held.map(|h| &h.row))?.clone();
+        let mut deliveries: BTreeMap<SiteNo, DeliveryRow> =
+            held.map(|h| h.deliveries.iter().cloned().collect()).unwrap_or_default();
+        for site in self.peers.keys() {
+            match self.book.delivery(*site, seq, as_of) {
+                Some(Some(newer)) => {
+                    deliveries.insert(*site, newer.clone());
+                }
+                Some(None) => {
+                    deliveries.remove(site);
+                }
+                None => {}
+            }
+        }
+        Some(Known { seq, row, deliveries })
+    }
+
+    /// A segment that is held already: destinations are added, nothing is stored twice.
+    fn take_again(
+        &mut self,
+        now: Now,
+        pending: &Pending,
+        known: Known,
+        out: &mut Vec<Action>,
+    ) -> Result<(), No> {
+        let (to, from, origin) = match &pending.what {
+            What::Offer(offer, _) | What::Received(offer, _) => {
+                (&offer.to, pending.source, offer.origin.as_str())
+            }
+            What::Submit(submission) => (&submission.to, SiteNo(0), ""),
+        };
+        let wanted = self.destinations(to, from, origin, pending.source == SiteNo(0))?;
+        let Known { seq, mut row, deliveries } = known;
+        let new_sites: Vec<SiteNo> =
+            wanted.iter().copied().filter(|s| !deliveries.contains_key(s)).collect();
+        // The site's own accept coming back does not make it a destination [R1].
+        let comes_back =
+            origin == self.config.name || (pending.source == SiteNo(0) && *to == Destinations::All);
+        let comes_here = to.addresses(&self.config.name) && !row.here && !comes_back;
+        if (comes_here || !new_sites.is_empty()) && !matches!(self.mode, Mode::Normal) {
+            let text = "the disk is full; nothing new is taken until space is back".to_string();
+            return Err((Refusal::DiskFull, 10_000, text));
+        }
+        let mut changed = self.extend_destinations(now, seq, &mut row, &new_sites, to);
+        if comes_here {
+            row.here = true;
+            changed = true;
+        }
+        if changed {
+            let batch = self.stage.number();
+            self.stage.batch.put(Table::Segments, &keys::seq(seq), &row);
+            self.book.set_segment(batch, seq, row.clone());
+        }
+        self.drop_pending(pending, out);
+        let (conn, transfer, id) = (pending.conn, pending.transfer, row.id);
+        let promise = match &pending.what {
+            What::Offer(..) | What::Received(..) => Promise::Ack { transfer, id },
+            What::Submit(_) => {
+                let accepted = self.accepted(&row, seq, false, &wanted, &deliveries);
+                Promise::Accepted { ticket: transfer, accepted }
+            }
+        };
+        self.promise(conn, promise, Some(full(transfer, id)), Some(seq));
+        Ok(())
+    }
+
+    /// Adds deliveries to a held segment. Returns whether its row changed.
+    fn extend_destinations(
+        &mut self,
+        now: Now,
+        seq: Seq,
+        row: &mut SegmentRow,
+        sites: &[SiteNo],
+        to: &Destinations,
+    ) -> bool {
+        if sites.is_empty() {
+            return false;
+        }
+        row.to = match (&row.to, to) {
+            (Destinations::Named(a), Destinations::Named(b)) => {
+                let all = a.iter().chain(b).cloned().collect();
+                Destinations::named(all).unwrap_or(Destinations::All)
+            }
+            (Destinations::All, _) | (_, Destinations::All) => Destinations::All,
+        };
+        row.required = row.required.saturating_add(sites.len() as u32);
+        if row.relayed_at.take().is_some() || row.required == sites.len() as u32 {
+            self.stage.batch.put_key(Table::Unmet, &keys::unmet(UnixMillis(row.accepted_at), seq));
+        }
+        self.book.set_segment(self.stage.number(), seq, row.clone());
+        for site in sites {
+            self.schedule(now, *site, seq, row);
+        }
+        true
+    }
+
+    /// A segment that is not held here.
+    fn take_new(&mut self, now: Now, pending: &Pending, found: &Found) -> Result<(), No> {
+        match &pending.what {
+            What::Offer(offer, body) => {
+                self.admit_offer(now, offer, pending.source)?;
+                match body {
+                    Some(handle) => {
+                        self.admit_bytes(inline_charge(offer.size), true)?;
+                        let body = self.inline(*handle, offer.size);
+                        let seq = self.take_offer(now, offer, pending.source, body)?;
+                        self.promise_ack(pending, seq);
+                        Ok(())
+                    }
+                    None => self.open_incoming(now, pending, offer, found),
+                }
+            }
+            What::Received(offer, blob) => {
+                self.admit_offer(now, offer, pending.source)?;
+                let body = self.adopt(*blob, offer.digest, offer.size, found);
+                let seq = self.take_offer(now, offer, pending.source, body)?;
+                self.own(body, seq);
+                self.promise_ack(pending, seq);
+                Ok(())
+            }
+            What::Submit(submission) => self.take_submission(now, pending, submission, found),
+        }
+    }
+
+    fn promise_ack(&mut self, pending: &Pending, seq: Seq) {
+        let (transfer, id) = (pending.transfer, pending.id());
+        let promise = Promise::Ack { transfer, id };
+        self.promise(pending.conn, promise, Some(full(transfer, id)), Some(seq));
+    }
+
+    /// Admission of an offer, apart from space (`AllowSegment`).
+    fn admit_offer(&self, now: Now, offer: &Offer, source: SiteNo) -> Result<(), No> {
+        self.admit(now, &offer.meta, offer.size)?;
+        if offer.hops > HOPS_MAX {
+            let text = format!("{} sites have handed it on, {HOPS_MAX} are the limit", offer.hops);
+            return Err((Refusal::Invalid, 0, text));
+        }
+        let here = offer.to.addresses(&self.config.name);
+        let onward = self.destinations(&offer.to, source, &offer.origin, false)?;
+        if !here && onward.is_empty() {
+            let text =
+                format!("{} is neither addressed nor on the way to {}", self.config.name, offer.to);
+            return Err((Refusal::NotAddressed, 0, text));
+        }
+        Ok(())
+    }
+
+    pub(super) fn admit(&self, now: Now, meta: &Meta, size: u64) -> Result<(), No> {
+        if self.stopping {
+            return Err((Refusal::Busy, 1_000, "this site is stopping".to_string()));
+        }
+        if let Some(limit) = self.config.max_segment.filter(|limit| size > *limit) {
+            let text = format!("{size} bytes are more than storage.max_segment, {limit}");
+            return Err((Refusal::TooLarge, 0, text));
+        }
+        if let Some(at) = meta.expires().filter(|at| *at <= now.wall) {
+            let text = format!("it expired {} s ago", now.wall.since(at).as_secs());
+            return Err((Refusal::Expired, 0, text));
+        }
+        Ok(())
+    }
+
+    /// Whether so many bytes more may be kept; `segment` when they bring a new segment row.
+    pub(super) fn admit_bytes(&self, bytes: u64, segment: bool) -> Result<(), No> {
+        let meta = &self.stage.meta;
+        if !matches!(self.mode, Mode::Normal) {
+            let text = "the disk is full; nothing new is taken until space is back";
+            return Err((Refusal::DiskFull, 10_000, text.to_string()));
+        }
+        if meta.used.saturating_add(bytes) > self.config.max_bytes {
+            let (used, limit) = (meta.used, self.config.max_bytes);
+            let text =
+                format!("{bytes} bytes on top of {used} are more than storage.max_bytes, {limit}");
+            return Err((Refusal::Quota, 30_000, text));
+        }
+        if let Some(limit) =
+            self.config.max_segments.filter(|limit| segment && meta.segments >= *limit)
+        {
+            let text =
+                format!("{} segments are held, storage.max_segments is {limit}", meta.segments);
+            return Err((Refusal::Quota, 30_000, text));
+        }
+        if self.space.ledger.saturating_add(bytes.min(1 << 20)) > self.config.ledger_max {
+            let text =
+                format!("the ledger has reached storage.ledger_max, {}", self.config.ledger_max);
+            return Err((Refusal::Quota, 30_000, text));
+        }
+        let claimed = self.unwritten().saturating_add(bytes).saturating_add(self.config.min_free);
+        if claimed > self.space.free {
+            let (free, min) = (self.space.free, self.config.min_free);
+            let text =
+                format!("{bytes} bytes do not fit: {free} are free, storage.min_free is {min}");
+            return Err((Refusal::DiskFull, 10_000, text));
+        }
+        Ok(())
+    }
+
+    /// The peers a segment is to go to from here: never back to where it came from or began.
+    fn destinations(
+        &self,
+        to: &Destinations,
+        from: SiteNo,
+        origin: &str,
+        local: bool,
+    ) -> Result<Vec<SiteNo>, No> {
+        let known = |p: &&super::peer::Peer| p.known && p.site != from && p.name != origin;
+        match to {
+            Destinations::All => {
+                let all: Vec<SiteNo> = self.peers.values().filter(known).map(|p| p.site).collect();
+                if local && all.is_empty() {
+                    let text =
+                        "`*` means every known peer, and relay.known_peers is empty".to_string();
+                    return Err((Refusal::UnknownDestination, 0, text));
+                }
+                Ok(all)
+            }
+            Destinations::Named(names) => {
+                let mut sites = Vec::new();
+                for name in names {
+                    let site = self.sites.get(name).and_then(|s| self.peers.get(s)).filter(known);
+                    match site {
+                        Some(peer) => sites.push(peer.site),
+                        None if local && *name != self.config.name => {
+                            let text = format!("{name} is not among relay.known_peers");
+                            return Err((Refusal::UnknownDestination, 0, text));
+                        }
+                        None => {}
+                    }
+                }
+                Ok(sites)
+            }
+        }
+    }
+
+    /// A parked body becomes a row of `bodies` in the staged batch.
+    fn inline(&mut self, handle: Handle, size: u64) -> Body {
+        let number = self.stage.next_body();
+        self.stage.put_body(number, handle, size);
+        self.stage.meta.used = self.stage.meta.used.saturating_add(inline_charge(size));
+        Body::Inline(number)
+    }
+
+    fn take_offer(
+        &mut self,
+        now: Now,
+        offer: &Offer,
+        source: SiteNo,
+        body: Body,
+    ) -> Result<Seq, No> {
+        let sites = self.destinations(&offer.to, source, &offer.origin, false)?;
+        let own = offer.origin == self.config.name;
+        let row = SegmentRow {
+            id: offer.id,
+            digest: offer.digest,
+            size: offer.size,
+            body,
+            meta: offer.meta.clone(),
+            to: offer.to.clone(),
+            here: offer.to.addresses(&self.config.name),
+            origin: if own { String::new() } else { offer.origin.clone() },
+            origin_seq: offer.origin_seq,
+            hops: offer.hops,
+            accepted_at: now.wall.0,
+            required: sites.len() as u32,
+            acked: 0,
+            relayed_at: None,
+            held: false,
+            from: source.0,
+        };
+        Ok(self.take(now, row, &sites))
+    }
+
+    fn take_submission(
+        &mut self,
+        now: Now,
+        pending: &Pending,
+        submission: &Submission,
+        found: &Found,
+    ) -> Result<(), No> {
+        if let Err(fault) = submission.meta.check() {
+            return Err((Refusal::Invalid, 0, fault.to_string()));
+        }
+        self.admit(now, &submission.meta, submission.size)?;
+        let sites = self.destinations(&submission.to, SiteNo(0), "", true)?;
+        let body = match submission.content {
+            Content::Parked(handle) => {
+                self.admit_bytes(inline_charge(submission.size), true)?;
+                self.inline(handle, submission.size)
+            }
+            Content::Blob(blob) if !self.incoming.contains(blob) => {
+                let text = format!("content file {blob} is no longer reserved");
+                return Err((Refusal::Invalid, 0, text));
+            }
+            Content::Blob(blob) => self.adopt(blob, submission.digest, submission.size, found),
+        };
+        let mut meta = submission.meta.clone();
+        meta.accepted_at = now.wall.0;
+        if meta.expires_at.is_none() {
+            meta.expires_at = self.config.expire_after.map(|d| now.wall.after(d).0);
+        }
+        let row = SegmentRow {
+            id: submission.id,
+            digest: submission.digest,
+            size: submission.size,
+            body,
+            meta,
+            to: submission.to.clone(),
+            here: submission.to.addresses(&self.config.name)
+                && !matches!(submission.to, Destinations::All),
+            origin: String::new(),
+            origin_seq: 0,
+            hops: 0,
+            accepted_at: now.wall.0,
+            required: sites.len() as u32,
+            acked: 0,
+            relayed_at: None,
+            held: false,
+            from: 0,
+        };
+        let seq = self.take(now, row.clone(), &sites);
+        self.own(body, seq);
+        let accepted = self.accepted(&row, seq, true, &sites, &BTreeMap::new());
+        let (transfer, id) = (pending.transfer, submission.id);
+        let promise = Promise::Accepted { ticket: transfer, accepted };
+        self.promise(pending.conn, promise, Some(full(transfer, id)), Some(seq));
+        Ok(())
+    }
+
+    /// Stages the rows of a new segment and its deliveries.
+    fn take(&mut self, now: Now, row: SegmentRow, sites: &[SiteNo]) -> Seq {
+        let seq = self.stage.next_seq();
+        let batch = self.stage.number();
+        self.stage.meta.segments += 1;
+        self.stage.batch.put(Table::Segments, &keys::seq(seq), &row);
+        self.stage.batch.put(Table::Ids, &keys::id(&row.id), &IdRow { seq });
+        if row.required > 0 {
+            self.stage.batch.put_key(Table::Unmet, &keys::unmet(now.wall, seq));
+        }
+        if let Some(at) = row.meta.expires() {
+            let key = keys_upkeep::expiry(at, ExpiryKind::Segment, &keys::seq(seq));
+            self.stage.batch.put_key(Table::Expiry, &key);
+        }
+        self.book.set_id(batch, row.id, seq);
+        let from = self.peers.get(&SiteNo(row.from)).map(|p| p.name.clone()).unwrap_or_default();
+        self.stage.note(Note::Accepted { id: row.id, seq, size: row.size, from });
+        self.book.set_segment(batch, seq, row.clone());
+        for site in sites {
+            self.schedule(now, *site, seq, &row);
+        }
+        seq
+    }
+
+    /// A delivery begins: Scheduled, due at once.
+    fn schedule(&mut self, now: Now, site: SiteNo, seq: Seq, segment: &SegmentRow) {
+        let row = DeliveryRow {
+            state: State::Scheduled,
+            attempts: 0,
+            spent: 0,
+            next_attempt_after: now.wall.0,
+            last_error: 0,
+            since: now.wall.0,
+            custody: None,
+            held: None,
+            claimed_at: None,
+            refused: 0,
+        };
+        self.stage.batch.put(Table::Deliveries, &keys::delivery(seq, site), &row);
+        self.stage.batch.put_key(Table::Owed, &keys::peer_seq(site, seq));
+        self.stage.count(site, None, Some(State::Scheduled), segment.size);
+        self.note_delivery(site, segment, None, Some(&row), None);
+        self.becomes_due(site, seq, row, segment);
+    }
+
+    /// Content of a finished file: shared with a blob of the same digest, or a blob of its own.
+    fn adopt(&mut self, blob: BlobNo, digest: BlobDigest, size: u64, found: &Found) -> Body {
+        let batch = self.stage.number();
+        let same = self.book.blob(&digest).or(found.blob).filter(|(_, row)| row.size == size);
+        if let Some((other, mut row)) = same {
+            row.refs = row.refs.saturating_add(1);
+            self.stage.batch.put(Table::Blobs, &keys::blob(other), &row);
+            self.book.set_blob(batch, other, row);
+            self.doom_incoming(blob);
+            return Body::Blob(other);
+        }
+        let row = BlobRow { digest, size, refs: 1 };
+        self.stage.batch.put(Table::Blobs, &keys::blob(blob), &row);
+        self.stage.batch.put(Table::Digests, &digest.0, &DigestRow { blob });
+        self.book.set_blob(batch, blob, row);
+        self.close_incoming(blob, size);
+        Body::Blob(blob)
+    }
+
+    /// A segment owns its blob.
+    fn own(&mut self, body: Body, seq: Seq) {
+        if let Body::Blob(blob) = body {
+            let owner = keys_upkeep::owner(blob, &Owner::Segment(seq));
+            self.stage.batch.put_key(Table::Owners, &owner);
+        }
+    }
+
+    fn accepted(
+        &self,
+        row: &SegmentRow,
+        seq: Seq,
+        new: bool,
+        wanted: &[SiteNo],
+        before: &BTreeMap<SiteNo, DeliveryRow>,
+    ) -> Accepted {
+        let mut accepted = Accepted {
+            id: row.id,
+            seq,
+            new,
+            added: Vec::new(),
+            queued: Vec::new(),
+            delivered: Vec::new(),
+            dead: Vec::new(),
+        };
+        for site in wanted {
+            let Some(name) = self.peers.get(site).map(|p| p.name.clone()) else { continue };
+            match before.get(site).map(|d| d.state) {
+                None => accepted.added.push(name),
+                Some(State::Scheduled | State::Inflight | State::Failed) => {
+                    accepted.queued.push(name)
+                }
+                Some(State::Acked) => accepted.delivered.push(name),
+                Some(State::Deadletter) => accepted.dead.push(name),
+            }
+        }
+        accepted
+    }
+}
+
+/// What goes out instead of a promise when its batch finds no space.
+pub(super) fn full(transfer: TransferNo, id: SegmentId) -> SessionCommand {
+    SessionCommand::Refuse {
+        transfer,
+        id,
+        refusal: Refusal::DiskFull,
+        retry_after: 10_000,
+        text: "the disk is full; nothing new is taken until space is back".to_string(),
+    }
+}
+
+/// What an inline body is charged: small ones share pages, larger ones take whole ones (FACTS 2).
+pub(super) fn inline_charge(size: u64) -> u64 {
+    const PAGE: u64 = 4096;
+    let value = size.saturating_add(24);
+    if value <= PAGE / 2 - 32 { value } else { value.div_ceil(PAGE).saturating_mul(PAGE) }
+}

@@ -1,0 +1,193 @@
+//! The overlay: everything staged or committed so recently that an open read may not have seen it.
+//!
+//! A decision reads committed plus staged state. What an answer of the store says is corrected by this
+//! book: entries newer than the answer's `as_of` win [W3]. An entry is forgotten once every read that
+//! is still open was asked after its commit.
+
+use alloc::collections::{BTreeMap, VecDeque};
+
+use crate::id::{BatchNo, BlobDigest, BlobNo, ReadNo, SegmentId, Seq, SiteNo};
+use crate::ledger::rows::{BlobRow, DeliveryRow, SegmentRow};
+
+/// A segment that something in memory needs.
+#[derive(Debug)]
+pub(super) struct Active {
+    pub row: SegmentRow,
+    /// Windows and flights that hold it.
+    refs: u32,
+    /// The batch of its last change.
+    changed: BatchNo,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Entry {
+    Segment(Seq),
+    Delivery(SiteNo, Seq),
+    Id(SegmentId),
+    Blob(BlobDigest),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    segments: BTreeMap<Seq, Active>,
+    deliveries: BTreeMap<(SiteNo, Seq), (BatchNo, Option<DeliveryRow>)>,
+    ids: BTreeMap<SegmentId, (BatchNo, Seq)>,
+    blobs: BTreeMap<BlobDigest, (BatchNo, BlobNo, BlobRow)>,
+    log: VecDeque<(BatchNo, Entry)>,
+    open: BTreeMap<ReadNo, BatchNo>,
+    committed: BatchNo,
+}
+
+impl Book {
+    /// A read is asked while this is committed.
+    pub fn opened(&mut self, read: ReadNo) {
+        self.open.insert(read, self.committed);
+    }
+
+    /// A read's answer has been used up.
+    pub fn closed(&mut self, read: ReadNo) {
+        self.open.remove(&read);
+        self.prune();
+    }
+
+    pub fn committed(&mut self, through: BatchNo) {
+        self.committed = self.committed.max(through);
+        self.prune();
+    }
+
+    /// Everything staged is void; open reads were voided with it [W2].
+    pub fn clear(&mut self) {
+        let committed = self.committed;
+        *self = Book { committed, ..Book::default() };
+    }
+
+    fn floor(&self) -> BatchNo {
+        self.open.values().copied().min().unwrap_or(self.committed).min(self.committed)
+    }
+
+    fn prune(&mut self) {
+        let floor = self.floor();
+        while self.log.front().is_some_and(|(batch, _)| *batch <= floor) {
+            let Some((batch, entry)) = self.log.pop_front() else { break };
+            match entry {
+                Entry::Segment(seq) => self.drop_segment(seq, floor),
+                Entry::Delivery(site, seq) => {
+                    if self.deliveries.get(&(site, seq)).is_some_and(|d| d.0 == batch) {
+                        self.deliveries.remove(&(site, seq));
+                        self.release(seq);
+                    }
+                }
+                Entry::Id(id) => {
+                    if self.ids.get(&id).is_some_and(|i| i.0 == batch) {
+                        self.ids.remove(&id);
+                    }
+                }
+                Entry::Blob(digest) => {
+                    if self.blobs.get(&digest).is_some_and(|b| b.0 == batch) {
+                        self.blobs.remove(&digest);
+                    }
+                }
+            }
+        }
+    }
+
+    fn drop_segment(&mut self, seq: Seq, floor: BatchNo) {
+        if self.segments.get(&seq).is_some_and(|s| s.refs == 0 && s.changed <= floor) {
+            self.segments.remove(&seq);
+        }
+    }
+
+    /// A window or a flight begins to hold a segment; `row` is used only when it is not here yet.
+    pub fn hold(&mut self, seq: Seq, row: impl FnOnce() -> SegmentRow) {
+        let active = self.segments.entry(seq).or_insert_with(|| Active {
+            row: row(),
+            refs: 0,
+            changed: BatchNo(0),
+        });
+        active.refs += 1;
+    }
+
+    /// … and lets go of it.
+    pub fn release(&mut self, seq: Seq) {
+        let floor = self.floor();
+        if let Some(active) = self.segments.get_mut(&seq) {
+            active.refs = active.refs.saturating_sub(1);
+            self.drop_segment(seq, floor);
+        }
+    }
+
+    pub fn segment(&self, seq: Seq) -> Option<&SegmentRow> {
+        self.segments.get(&seq).map(|a| &a.row)
+    }
+
+    /// A segment's row as it stands after the staged batch.
+    pub fn set_segment(&mut self, batch: BatchNo, seq: Seq, row: SegmentRow) {
+        match self.segments.get_mut(&seq) {
+            Some(active) => {
+                active.row = row;
+                active.changed = batch;
+            }
+            None => {
+                self.segments.insert(seq, Active { row, refs: 0, changed: batch });
+            }
+        }
+        self.log.push_back((batch, Entry::Segment(seq)));
+    }
+
+    /// A delivery's row as it stands after the staged batch. Its segment stays in memory with it, for
+    /// a scan that has to place it.
+    pub fn set_delivery(
+        &mut self,
+        batch: BatchNo,
+        site: SiteNo,
+        seq: Seq,
+        row: Option<DeliveryRow>,
+        segment: &SegmentRow,
+    ) {
+        if self.deliveries.insert((site, seq), (batch, row)).is_none() {
+            self.hold(seq, || segment.clone());
+        }
+        self.log.push_back((batch, Entry::Delivery(site, seq)));
+    }
+
+    /// What is known of a delivery beyond a reading `as_of`; the outer `None` is nothing.
+    pub fn delivery(&self, site: SiteNo, seq: Seq, as_of: BatchNo) -> Option<Option<&DeliveryRow>> {
+        let (batch, row) = self.deliveries.get(&(site, seq))?;
+        (*batch > as_of).then_some(row.as_ref())
+    }
+
+    /// Every delivery of a peer that changed after `as_of`.
+    pub fn changes(
+        &self,
+        site: SiteNo,
+        as_of: BatchNo,
+    ) -> impl Iterator<Item = (Seq, Option<&DeliveryRow>)> {
+        self.deliveries
+            .range((site, Seq(0))..=(site, Seq(u64::MAX)))
+            .filter(move |(_, (batch, _))| *batch > as_of)
+            .map(|((_, seq), (_, row))| (*seq, row.as_ref()))
+    }
+
+    pub fn set_id(&mut self, batch: BatchNo, id: SegmentId, seq: Seq) {
+        self.ids.insert(id, (batch, seq));
+        self.log.push_back((batch, Entry::Id(id)));
+    }
+
+    pub fn id(&self, id: &SegmentId) -> Option<Seq> {
+        self.ids.get(id).map(|(_, seq)| *seq)
+    }
+
+    pub fn set_blob(&mut self, batch: BatchNo, blob: BlobNo, row: BlobRow) {
+        self.blobs.insert(row.digest, (batch, blob, row));
+        self.log.push_back((batch, Entry::Blob(row.digest)));
+    }
+
+    pub fn blob(&self, digest: &BlobDigest) -> Option<(BlobNo, BlobRow)> {
+        self.blobs.get(digest).map(|(_, blob, row)| (*blob, *row))
+    }
+
+    /// How many entries there are, for bounds in tests.
+    pub fn len(&self) -> usize {
+        self.segments.len() + self.deliveries.len() + self.ids.len() + self.blobs.len()
+    }
+}

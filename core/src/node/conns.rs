@@ -1,0 +1,288 @@
+//! Connections: who may stay, when they start, when they end, when a peer is dialled.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::types::{Action, Note};
+use super::{Node, Verdict};
+use crate::code::{Cause, Goodbye};
+use crate::id::{BlobNo, ConnId, Epoch, Seq, SiteNo, TransferNo};
+use crate::limits::CREDIT_START;
+use crate::session::{Identity, PeerLimits, Promise, SessionCommand};
+use crate::time::{Instant, Now, UnixMillis};
+
+/// New segments are not started on a session this long before its certificate ends (RELIABILITY 5.14).
+const CERTIFICATE_MARGIN: Duration = Duration::from_secs(60);
+
+/// A session with a peer.
+#[derive(Debug)]
+pub(super) struct PeerConn {
+    pub site: SiteNo,
+    pub epoch: Epoch,
+    pub dialled: bool,
+    /// What its HELLO said; no offers before.
+    pub ready: Option<PeerLimits>,
+    pub next_transfer: u32,
+    pub transfers: BTreeMap<TransferNo, Seq>,
+    /// No new claims from then on.
+    pub retires_at: Instant,
+    /// Closed then at the latest.
+    pub ends_at: Instant,
+}
+
+/// What the node keeps of a connection.
+#[derive(Debug)]
+pub(super) struct Conn {
+    /// `None` for a local client.
+    pub peer: Option<PeerConn>,
+    /// Bytes of received content it may have in memory.
+    pub allowance: u64,
+    /// Content it is sending us.
+    pub incoming: BTreeSet<BlobNo>,
+}
+
+impl Node {
+    pub(super) fn connected(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        identity: &Identity,
+        dialled: bool,
+        out: &mut Vec<Action>,
+    ) {
+        let known = self.sites.get(&identity.name).copied();
+        let peer = known.and_then(|site| self.peers.get_mut(&site)).filter(|p| p.known);
+        let Some(peer) = peer else {
+            return self.turn_away(conn, &identity.name, Goodbye::UnknownPeer, out);
+        };
+        let site = peer.site;
+        if dialled {
+            peer.dialling = false;
+        }
+        peer.is_alive();
+        if self.stopping {
+            return self.turn_away(conn, &identity.name, Goodbye::Stopping, out);
+        }
+        if let Some(old) = peer.session {
+            let old_dialled =
+                self.conns.get(&old).and_then(|c| c.peer.as_ref()).is_some_and(|p| p.dialled);
+            // The session dialled by the lexically smaller name stays; a newer one from the same
+            // dialler replaces the older (DESIGN 3.4).
+            let ours_first = self.config.name < identity.name;
+            if old_dialled != dialled && old_dialled == ours_first {
+                return self.turn_away(conn, &identity.name, Goodbye::Replaced, out);
+            }
+            self.end_session(now, old, Goodbye::Replaced, "a newer session took its place", out);
+        }
+        let sessions = self.conns.values().filter(|c| c.peer.is_some()).count();
+        let granted: u64 = self.conns.values().map(|c| c.allowance).sum();
+        if sessions >= self.config.peer_sessions as usize
+            || granted.saturating_add(CREDIT_START) > self.config.buffered_bytes
+        {
+            return self.turn_away(conn, &identity.name, Goodbye::Crowded, out);
+        }
+        self.sessions += 1;
+        let epoch = Epoch { boot: self.stage.meta.boot, session: self.sessions };
+        let certificate_ends = now.instant_of(UnixMillis(identity.not_after));
+        let retires = now.mono.after(self.config.session_max_age);
+        let margin = now
+            .instant_of(UnixMillis(identity.not_after))
+            .0
+            .saturating_sub(CERTIFICATE_MARGIN.as_nanos() as u64);
+        let peer_conn = PeerConn {
+            site,
+            epoch,
+            dialled,
+            ready: None,
+            next_transfer: 1,
+            transfers: BTreeMap::new(),
+            retires_at: retires.min(Instant(margin)),
+            ends_at: retires.after(CERTIFICATE_MARGIN).min(certificate_ends),
+        };
+        let conn_state =
+            Conn { peer: Some(peer_conn), allowance: CREDIT_START, incoming: BTreeSet::new() };
+        self.conns.insert(conn, conn_state);
+        if let Some(peer) = self.peers.get_mut(&site) {
+            peer.session = Some(conn);
+        }
+        // The boot counter behind the epoch is in the first batch of this run; while start-up still
+        // has rows in flight of the last run to settle, nobody starts.
+        if self.may_start() {
+            self.start_session(conn, epoch);
+        } else {
+            self.unstarted.push((conn, epoch));
+        }
+    }
+
+    pub(super) fn start_session(&mut self, conn: ConnId, epoch: Epoch) {
+        let promise = Promise::Start { epoch, allowance: CREDIT_START };
+        self.promise(conn, promise, None, None);
+    }
+
+    /// Sessions that came while start-up was not far enough.
+    pub(super) fn start_waiting(&mut self) {
+        if self.unstarted.is_empty() || !self.may_start() {
+            return;
+        }
+        for (conn, epoch) in core::mem::take(&mut self.unstarted) {
+            if self.conns.contains_key(&conn) {
+                self.start_session(conn, epoch);
+            }
+        }
+    }
+
+    fn turn_away(&mut self, conn: ConnId, name: &str, why: Goodbye, out: &mut Vec<Action>) {
+        let text = match why {
+            Goodbye::UnknownPeer => format!("{name} is not among relay.known_peers"),
+            Goodbye::Crowded => format!("{} sessions are the limit", self.config.peer_sessions),
+            Goodbye::Stopping => "this site is stopping".to_string(),
+            Goodbye::Replaced => "another session of this pair stays".to_string(),
+            Goodbye::Protocol | Goodbye::Version | Goodbye::Age | Goodbye::Silent => String::new(),
+        };
+        if matches!(why, Goodbye::UnknownPeer | Goodbye::Crowded) {
+            out.push(Action::Note(Note::Unwelcome { name: name.to_string(), why: text.clone() }));
+        }
+        out.push(Action::Command(conn, SessionCommand::Close { why, text }));
+    }
+
+    /// Ends a session from this side; what was in flight on it fails at once, and whatever it still
+    /// sends is dropped with its number.
+    pub(super) fn end_session(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        why: Goodbye,
+        text: &str,
+        out: &mut Vec<Action>,
+    ) {
+        out.push(Action::Command(conn, SessionCommand::Close { why, text: text.to_string() }));
+        self.conn_gone(now, conn, text, out);
+    }
+
+    pub(super) fn closed(&mut self, now: Now, conn: ConnId, why: &str, out: &mut Vec<Action>) {
+        self.conn_gone(now, conn, why, out);
+    }
+
+    fn conn_gone(&mut self, now: Now, conn: ConnId, why: &str, out: &mut Vec<Action>) {
+        let Some(gone) = self.conns.remove(&conn) else { return };
+        self.gate.forget(conn);
+        self.unstarted.retain(|(c, _)| *c != conn);
+        self.forget_pending(conn, out);
+        for blob in gone.incoming {
+            self.incoming_cut(now, blob);
+        }
+        let Some(peer_conn) = gone.peer else { return };
+        for seq in peer_conn.transfers.into_values() {
+            let verdict = Verdict::Failed {
+                cause: Cause::SessionLost,
+                spends: false,
+                retry_at: now.wall,
+                refused: false,
+            };
+            self.settle_later(peer_conn.site, seq, peer_conn.epoch, verdict);
+        }
+        let backoff = self.backoff();
+        let Some(peer) = self.peers.get_mut(&peer_conn.site) else { return };
+        if peer.session == Some(conn) {
+            peer.session = None;
+        }
+        let name = peer.name.clone();
+        if peer_conn.ready.is_none() || !why.is_empty() {
+            // A session that never became ready, or broke, counts like a dial that failed.
+            peer.backs_off(now, backoff, why.to_string());
+        }
+        if peer_conn.ready.is_some() {
+            out.push(Action::Note(Note::SessionDown { peer: name, why: why.to_string() }));
+        }
+    }
+
+    pub(super) fn ready(&mut self, conn: ConnId, limits: PeerLimits, out: &mut Vec<Action>) {
+        let Some(peer_conn) = self.conns.get_mut(&conn).and_then(|c| c.peer.as_mut()) else {
+            return;
+        };
+        let (site, epoch, dialled) = (peer_conn.site, peer_conn.epoch, peer_conn.dialled);
+        peer_conn.ready = Some(limits);
+        if let Some(peer) = self.peers.get_mut(&site) {
+            peer.is_alive();
+            peer.last_error.clear();
+            let peer = peer.name.clone();
+            out.push(Action::Note(Note::SessionUp { peer, epoch, dialled }));
+        }
+    }
+
+    pub(super) fn dial_failed(&mut self, now: Now, site: SiteNo, why: String) {
+        let backoff = self.backoff();
+        if let Some(peer) = self.peers.get_mut(&site) {
+            peer.dialling = false;
+            if peer.session.is_none() {
+                peer.backs_off(now, backoff, why);
+            }
+        }
+    }
+
+    /// Dials every known peer that has no session and is not backing off.
+    pub(super) fn dial(&mut self, now: Now, out: &mut Vec<Action>) {
+        if self.stopping {
+            return;
+        }
+        for peer in self.peers.values_mut() {
+            let wanted = peer.known && !peer.address.is_empty();
+            if wanted && peer.session.is_none() && !peer.dialling && peer.dial_at <= now.mono {
+                peer.dialling = true;
+                out.push(Action::Dial {
+                    site: peer.site,
+                    name: peer.name.clone(),
+                    address: peer.address.clone(),
+                });
+            }
+        }
+    }
+
+    /// Grows a session's window in turns, while the sum of grants stays within
+    /// `limits.buffered_bytes`.
+    pub(super) fn wants_allowance(&mut self, conn: ConnId, out: &mut Vec<Action>) {
+        let granted: u64 = self.conns.values().map(|c| c.allowance).sum();
+        let left = self.config.buffered_bytes.saturating_sub(granted);
+        let Some(state) = self.conns.get_mut(&conn) else { return };
+        let doubled = state.allowance.saturating_mul(2).min(self.config.session_bytes);
+        let grown = doubled.min(state.allowance.saturating_add(left));
+        if grown > state.allowance {
+            state.allowance = grown;
+            out.push(Action::Command(conn, SessionCommand::Allowance(grown)));
+        }
+    }
+
+    /// Ends sessions that are too old, or whose certificate is, once nothing is in flight on them.
+    pub(super) fn retire(&mut self, now: Now, out: &mut Vec<Action>) {
+        let over: Vec<ConnId> = self
+            .conns
+            .iter()
+            .filter(|(_, c)| {
+                c.peer.as_ref().is_some_and(|p| {
+                    let idle = p.transfers.is_empty() && c.incoming.is_empty();
+                    now.mono >= p.ends_at || (idle && now.mono >= p.retires_at)
+                })
+            })
+            .map(|(conn, _)| *conn)
+            .collect();
+        for conn in over {
+            self.end_session(now, conn, Goodbye::Age, "", out);
+        }
+    }
+
+    /// The next time any connection or dial needs a look.
+    pub(super) fn conns_deadline(&self) -> Option<Instant> {
+        let dials = self.peers.values().filter(|p| {
+            p.known && !p.address.is_empty() && p.session.is_none() && !p.dialling && !self.stopping
+        });
+        let ends = self.conns.values().filter_map(|c| {
+            let peer = c.peer.as_ref()?;
+            let idle = peer.transfers.is_empty() && c.incoming.is_empty();
+            Some(if idle { peer.retires_at.min(peer.ends_at) } else { peer.ends_at })
+        });
+        dials.map(|p| p.dial_at).chain(ends).min()
+    }
+}

@@ -1,0 +1,504 @@
+//! Deliveries: claims in fair turns, and what becomes of each attempt.
+
+use alloc::boxed::Box;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::peer::Flight;
+use super::stage::{Intent, Verdict};
+use super::types::{Action, Note};
+use super::{Mode, Node};
+use crate::code::{Cause, Refusal};
+use crate::delivery::{Event, next};
+use crate::id::{ConnId, Epoch, Seq, SiteNo, TransferNo};
+use crate::ledger::Table;
+use crate::ledger::keys::{self, DueKey};
+use crate::ledger::rows::{DeadletterRow, DeliveryRow, InflightRow, SegmentRow, State};
+use crate::limits::{CLAIMS_PER_TURN, SESSION_INFLIGHT};
+use crate::schedule::jitter_key;
+use crate::segment::Destinations;
+use crate::session::{Outcome, Promise, Sending};
+use crate::store::StoreFault;
+use crate::time::{Now, UnixMillis};
+use crate::wire::Offer;
+
+/// Claims of one peer before the next has its turn.
+const QUANTUM: usize = 16;
+/// Rows that one claim or settlement stages at most.
+const STEP_ROWS: usize = 8;
+
+/// An attempt whose end is known but not yet staged.
+#[derive(Debug)]
+pub(super) struct Settlement {
+    pub peer: SiteNo,
+    pub seq: Seq,
+    pub epoch: Epoch,
+    pub verdict: Verdict,
+}
+
+impl Node {
+    /// Claims due deliveries: peers in turn, classes 8 : 4 : 2 : 1 within a peer.
+    pub(super) fn claim(&mut self, now: Now) {
+        if self.stopping || matches!(self.mode, Mode::Rejudge(_)) {
+            return;
+        }
+        let mut budget = CLAIMS_PER_TURN;
+        let sites: Vec<SiteNo> = self.peers.keys().copied().collect();
+        loop {
+            let mut progress = false;
+            for site in &sites {
+                for _ in 0..QUANTUM.min(budget) {
+                    if !self.claim_one(now, *site) {
+                        break;
+                    }
+                    progress = true;
+                    budget -= 1;
+                }
+            }
+            if !progress || budget == 0 {
+                self.more |= budget == 0;
+                return;
+            }
+        }
+    }
+
+    /// The session that may claim for a peer now.
+    fn claimant(&self, now: Now, site: SiteNo) -> Option<ConnId> {
+        let peer = self.peers.get(&site)?;
+        let conn = peer.session?;
+        let session = self.conns.get(&conn)?.peer.as_ref()?;
+        let limits = session.ready.as_ref()?;
+        let most = SESSION_INFLIGHT.min(limits.max_offers as usize);
+        let open = !peer.held
+            && now.mono >= peer.claim_at
+            && now.mono < session.retires_at
+            && peer.flights.len() < most;
+        open.then_some(conn)
+    }
+
+    fn claim_one(&mut self, now: Now, site: SiteNo) -> bool {
+        if !self.stage.room(STEP_ROWS) {
+            return false;
+        }
+        let Some(conn) = self.claimant(now, site) else { return false };
+        let Some(peer) = self.peers.get_mut(&site) else { return false };
+        let Some(class) = peer.due_class(now.wall) else { return false };
+        let Some((key, row)) = peer.window(class).pop() else { return false };
+        let Some(segment) = self.book.segment(key.seq).cloned() else { return false };
+        peer.shares.charge(class, segment.size);
+        if segment.meta.expires().is_some_and(|at| at <= now.wall) {
+            self.stage.batch.del(Table::Due, &key.key());
+            self.give_up(now, site, key.seq, row, &segment, Cause::Expired);
+            self.book.release(key.seq);
+            return true;
+        }
+        self.claimed(now, conn, key, row, &segment);
+        true
+    }
+
+    fn claimed(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        key: DueKey,
+        mut row: DeliveryRow,
+        segment: &SegmentRow,
+    ) {
+        let (site, seq) = (key.peer, key.seq);
+        let before = row.state;
+        if row.state == State::Failed {
+            // Failed → Scheduled is journalled in the commit of the claim (DESIGN 3.2).
+            self.move_to(&mut row, Event::Due, now);
+            self.note_delivery(site, segment, Some(State::Failed), Some(&row), None);
+        }
+        let scheduled = row.state;
+        self.move_to(&mut row, Event::Claim, now);
+        row.attempts = row.attempts.saturating_add(1);
+        row.claimed_at = Some(now.wall.0);
+        let Some(session) = self.conns.get_mut(&conn).and_then(|c| c.peer.as_mut()) else { return };
+        let epoch = session.epoch;
+        let transfer = TransferNo(session.next_transfer);
+        session.next_transfer = session.next_transfer.saturating_add(1);
+        session.transfers.insert(transfer, seq);
+        let batch = self.stage.number();
+        self.stage.batch.del(Table::Due, &key.key());
+        self.stage.batch.put(Table::Deliveries, &keys::delivery(seq, site), &row);
+        self.stage.batch.put(Table::Inflight, &keys::peer_seq(site, seq), &InflightRow { epoch });
+        self.stage.count(site, Some(before), Some(row.state), segment.size);
+        self.book.set_delivery(batch, site, seq, Some(row.clone()), segment);
+        self.note_delivery(site, segment, Some(scheduled), Some(&row), None);
+        let offer = self.offer(site, seq, transfer, segment);
+        let flight = Flight { row, conn, transfer, epoch, batch, sent: 0 };
+        if let Some(peer) = self.peers.get_mut(&site) {
+            peer.flights.insert(seq, flight);
+        }
+        let sending = Box::new(Sending { seq, offer, body: segment.body });
+        self.promise(conn, Promise::Send(sending), None, Some(seq));
+    }
+
+    fn offer(&self, site: SiteNo, seq: Seq, transfer: TransferNo, segment: &SegmentRow) -> Offer {
+        let to = match &segment.to {
+            Destinations::All => Destinations::All,
+            Destinations::Named(_) => Destinations::Named(
+                self.peers.get(&site).map(|p| p.name.clone()).into_iter().collect(),
+            ),
+        };
+        let here = segment.origin.is_empty();
+        Offer {
+            transfer,
+            id: segment.id,
+            digest: segment.digest,
+            size: segment.size,
+            to,
+            origin: if here { self.config.name.clone() } else { segment.origin.clone() },
+            origin_seq: if here { seq.0 } else { segment.origin_seq },
+            hops: segment.hops.saturating_add(1),
+            meta: segment.meta.clone(),
+        }
+    }
+
+    /// The end of an attempt as the session saw it.
+    pub(super) fn outcome(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        transfer: TransferNo,
+        outcome: Outcome,
+    ) {
+        let Some(session) = self.conns.get(&conn).and_then(|c| c.peer.as_ref()) else { return };
+        let (site, epoch) = (session.site, session.epoch);
+        let Some(seq) = session.transfers.get(&transfer).copied() else { return };
+        let verdict = self.verdict(now, site, seq, outcome);
+        self.settle_later(site, seq, epoch, verdict);
+    }
+
+    fn verdict(&mut self, now: Now, site: SiteNo, seq: Seq, outcome: Outcome) -> Verdict {
+        let backoff = self.backoff();
+        let name = self.peers.get(&site).map(|p| p.name.clone()).unwrap_or_default();
+        let segment = self.book.segment(seq);
+        let addressed = segment.is_some_and(|s| s.to.addresses(&name));
+        let id = segment.map(|s| s.id);
+        let Some(peer) = self.peers.get_mut(&site) else { return Verdict::Dead(Cause::Missing) };
+        let row = peer.flights.get(&seq).map(|f| f.row.clone());
+        let (attempts, spent, refused, last) =
+            row.map_or((0, 0, 0, 0), |r| (r.attempts, r.spent, r.refused, r.last_error));
+        let wait = |failures: u32| {
+            let key = id.map_or(0, |id| jitter_key(&id, &name, attempts));
+            backoff.delay(u64::from(failures).saturating_add(1), key)
+        };
+        let own_fault = |cause| Verdict::Failed {
+            cause,
+            spends: true,
+            retry_at: now.wall.after(wait(spent)),
+            refused: false,
+        };
+        match outcome {
+            Outcome::Acked => Verdict::Acked,
+            Outcome::AckTimeout => own_fault(Cause::AckTimeout),
+            Outcome::AckMismatch => own_fault(Cause::AckMismatch),
+            Outcome::Unreadable(StoreFault::Missing(_)) => Verdict::Dead(Cause::Missing),
+            Outcome::Unreadable(_) => own_fault(Cause::Unreadable),
+            Outcome::Rejected { code, retry_after, text } => {
+                let asked = Duration::from_millis(retry_after);
+                let soft = |cause| Verdict::Failed {
+                    cause,
+                    spends: false,
+                    retry_at: now.wall.after(wait(refused).max(asked)),
+                    refused: true,
+                };
+                peer.last_error = text;
+                match Refusal::from_number(code) {
+                    Some(Refusal::Quota) => {
+                        peer.refused_full(now, backoff, asked);
+                        soft(Cause::Quota)
+                    }
+                    Some(Refusal::DiskFull) => {
+                        peer.refused_full(now, backoff, asked);
+                        soft(Cause::DiskFull)
+                    }
+                    Some(Refusal::Busy) => soft(Cause::Busy),
+                    Some(Refusal::TooLarge) => Verdict::Dead(Cause::TooLarge),
+                    Some(Refusal::Expired) => Verdict::Dead(Cause::Expired),
+                    Some(Refusal::Invalid) => Verdict::Dead(Cause::Invalid),
+                    Some(Refusal::NotAddressed) => Verdict::Dead(Cause::NotAddressed),
+                    Some(Refusal::Mismatch) if last == Cause::Mismatch.number() => {
+                        Verdict::Dead(Cause::Mismatch)
+                    }
+                    Some(Refusal::Mismatch) => own_fault(Cause::Mismatch),
+                    Some(Refusal::AlreadyRelayed) if addressed => Verdict::Settled,
+                    Some(Refusal::AlreadyRelayed) => Verdict::Dead(Cause::Loop),
+                    Some(Refusal::Unknown | Refusal::UnknownDestination) | None => {
+                        own_fault(Cause::Refused)
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn settle_later(&mut self, peer: SiteNo, seq: Seq, epoch: Epoch, verdict: Verdict) {
+        self.settlements.push_back(Settlement { peer, seq, epoch, verdict });
+    }
+
+    /// Stages what is known of ended attempts, as far as the batch has room.
+    pub(super) fn settle(&mut self, now: Now) {
+        if matches!(self.mode, Mode::Rejudge(_)) {
+            return;
+        }
+        while self.stage.room(STEP_ROWS) {
+            let Some(settlement) = self.settlements.pop_front() else { return };
+            self.settle_one(now, settlement);
+        }
+    }
+
+    fn settle_one(&mut self, now: Now, settlement: Settlement) {
+        let Settlement { peer: site, seq, epoch, verdict } = settlement;
+        let Some(peer) = self.peers.get_mut(&site) else { return };
+        // Compare and swap: an outcome of another epoch changes nothing (I8).
+        if peer.flights.get(&seq).is_none_or(|f| f.epoch != epoch) {
+            return;
+        }
+        let Some(flight) = peer.flights.remove(&seq) else { return };
+        if let Some(session) = self.conns.get_mut(&flight.conn).and_then(|c| c.peer.as_mut()) {
+            session.transfers.remove(&flight.transfer);
+        }
+        let Some(segment) = self.book.segment(seq).cloned() else { return };
+        self.stage.intend(Intent::Settle { peer: site, seq, epoch, verdict });
+        self.apply_verdict(now, site, seq, flight.row, segment, verdict);
+        self.book.release(seq);
+    }
+
+    /// Stages the rows of a verdict over an Inflight delivery.
+    pub(super) fn apply_verdict(
+        &mut self,
+        now: Now,
+        site: SiteNo,
+        seq: Seq,
+        mut row: DeliveryRow,
+        segment: SegmentRow,
+        verdict: Verdict,
+    ) {
+        self.stage.batch.del(Table::Inflight, &keys::peer_seq(site, seq));
+        match verdict {
+            Verdict::Acked => self.acked(now, site, seq, row, segment),
+            Verdict::Dead(cause) => self.give_up(now, site, seq, row, &segment, cause),
+            Verdict::Settled => self.settled_elsewhere(site, seq, row, segment),
+            Verdict::Failed { cause, spends, retry_at, refused } => {
+                if spends || self.config.strict_attempts {
+                    row.spent = row.spent.saturating_add(1);
+                }
+                row.refused = if refused { row.refused.saturating_add(1) } else { 0 };
+                if row.spent >= self.config.max_retries {
+                    return self.give_up(now, site, seq, row, &segment, cause);
+                }
+                let before = row.state;
+                self.move_to(&mut row, Event::Fail, now);
+                row.last_error = cause.number();
+                row.next_attempt_after = retry_at.0;
+                self.stage.batch.put(Table::Deliveries, &keys::delivery(seq, site), &row);
+                self.stage.count(site, Some(before), Some(row.state), segment.size);
+                self.note_delivery(site, &segment, Some(before), Some(&row), Some(cause));
+                self.becomes_due(site, seq, row, &segment);
+            }
+        }
+    }
+
+    fn acked(
+        &mut self,
+        now: Now,
+        site: SiteNo,
+        seq: Seq,
+        mut row: DeliveryRow,
+        mut segment: SegmentRow,
+    ) {
+        let before = row.state;
+        self.move_to(&mut row, Event::Ack, now);
+        row.refused = 0;
+        self.stage.batch.put(Table::Deliveries, &keys::delivery(seq, site), &row);
+        self.stage.batch.del(Table::Owed, &keys::peer_seq(site, seq));
+        self.stage.count(site, Some(before), Some(row.state), segment.size);
+        self.note_delivery(site, &segment, Some(before), Some(&row), None);
+        let batch = self.stage.number();
+        self.book.set_delivery(batch, site, seq, Some(row), &segment);
+        if let Some(peer) = self.peers.get_mut(&site) {
+            peer.acked(now);
+        }
+        segment.acked = segment.acked.saturating_add(1);
+        self.judge_success(now, seq, &mut segment);
+        self.stage.batch.put(Table::Segments, &keys::seq(seq), &segment);
+        self.book.set_segment(batch, seq, segment);
+    }
+
+    /// A delivery is given up until an operator says otherwise.
+    pub(super) fn give_up(
+        &mut self,
+        now: Now,
+        site: SiteNo,
+        seq: Seq,
+        mut row: DeliveryRow,
+        segment: &SegmentRow,
+        cause: Cause,
+    ) {
+        let before = row.state;
+        self.move_to(&mut row, Event::GiveUp, now);
+        row.last_error = cause.number();
+        self.stage.batch.put(Table::Deliveries, &keys::delivery(seq, site), &row);
+        self.stage.batch.del(Table::Owed, &keys::peer_seq(site, seq));
+        let dead = DeadletterRow { cause: cause.number() };
+        self.stage.batch.put(Table::Deadletters, &keys::deadletter(now.wall, seq, site), &dead);
+        self.stage.count(site, Some(before), Some(row.state), segment.size);
+        self.note_delivery(site, segment, Some(before), Some(&row), Some(cause));
+        self.book.set_delivery(self.stage.number(), site, seq, Some(row), segment);
+    }
+
+    /// The destination had it before and let it go again: it leaves the required set.
+    fn settled_elsewhere(
+        &mut self,
+        site: SiteNo,
+        seq: Seq,
+        row: DeliveryRow,
+        mut segment: SegmentRow,
+    ) {
+        self.stage.batch.del(Table::Deliveries, &keys::delivery(seq, site));
+        self.stage.batch.del(Table::Owed, &keys::peer_seq(site, seq));
+        self.stage.count(site, Some(row.state), None, segment.size);
+        self.note_delivery(site, &segment, Some(row.state), None, None);
+        let batch = self.stage.number();
+        self.book.set_delivery(batch, site, seq, None, &segment);
+        segment.required = segment.required.saturating_sub(1);
+        self.stage.batch.put(Table::Segments, &keys::seq(seq), &segment);
+        self.book.set_segment(batch, seq, segment);
+    }
+
+    /// Sets the relayed marker in the commit of the ACK that decides it (DESIGN 3.5). An empty
+    /// required set never satisfies it.
+    fn judge_success(&mut self, now: Now, seq: Seq, segment: &mut SegmentRow) {
+        use crate::config::SuccessCondition::{AllPeers, OnePeer};
+        let condition = match (&segment.to, self.config.success_condition) {
+            (Destinations::All, OnePeer) => OnePeer,
+            (Destinations::All, AllPeers) | (Destinations::Named(_), OnePeer | AllPeers) => {
+                AllPeers
+            }
+        };
+        let met = match condition {
+            OnePeer => segment.acked > 0,
+            AllPeers => segment.required > 0 && segment.acked >= segment.required,
+        };
+        if met && segment.relayed_at.is_none() {
+            segment.relayed_at = Some(now.wall.0);
+            let unmet = keys::unmet(UnixMillis(segment.accepted_at), seq);
+            self.stage.batch.del(Table::Unmet, &unmet);
+            self.stage.note(Note::Relayed {
+                id: segment.id,
+                condition: condition.word(),
+                acks: segment.acked,
+            });
+        }
+    }
+
+    /// A delivery waits under its `due` key, in memory too if the window reaches that far.
+    pub(super) fn becomes_due(
+        &mut self,
+        site: SiteNo,
+        seq: Seq,
+        row: DeliveryRow,
+        segment: &SegmentRow,
+    ) {
+        let key = due_key(site, seq, &row, segment);
+        self.stage.batch.put_key(Table::Due, &key.key());
+        self.book.set_delivery(self.stage.number(), site, seq, Some(row.clone()), segment);
+        self.enter_window(key, row, segment);
+    }
+
+    pub(super) fn enter_window(&mut self, key: DueKey, row: DeliveryRow, segment: &SegmentRow) {
+        let Some(peer) = self.peers.get_mut(&key.peer) else { return };
+        let (inside, dropped) = peer.window(key.class).insert(key, row);
+        if inside {
+            self.book.hold(key.seq, || segment.clone());
+        }
+        if let Some(seq) = dropped {
+            self.book.release(seq);
+        }
+    }
+
+    /// Takes an edge of the state table.
+    fn move_to(&mut self, row: &mut DeliveryRow, event: Event, now: Now) {
+        match next(row.state, event) {
+            Ok(Some(state)) => {
+                row.state = state;
+                row.since = now.wall.0;
+            }
+            // Callers hold rows of the state their edge starts from: a window holds Scheduled and
+            // Failed, a flight holds Inflight.
+            Ok(None) | Err(_) => unreachable!("{:?} has no edge {event:?} here", row.state),
+        }
+    }
+
+    pub(super) fn note_delivery(
+        &mut self,
+        site: SiteNo,
+        segment: &SegmentRow,
+        from: Option<State>,
+        row: Option<&DeliveryRow>,
+        cause: Option<Cause>,
+    ) {
+        let peer =
+            self.peers.get(&site).map(|p| p.name.clone()).unwrap_or_else(|| site.to_string());
+        self.stage.note(Note::Delivery {
+            id: segment.id,
+            peer,
+            from,
+            to: row.map(|r| r.state),
+            cause,
+            attempts: row.map_or(0, |r| r.attempts),
+        });
+    }
+
+    pub(super) fn progress(&mut self, conn: ConnId, transfer: TransferNo, sent: u64) {
+        let Some(session) = self.conns.get(&conn).and_then(|c| c.peer.as_ref()) else { return };
+        let Some(seq) = session.transfers.get(&transfer) else { return };
+        let flight = self.peers.get_mut(&session.site).and_then(|p| p.flights.get_mut(seq));
+        if let Some(flight) = flight {
+            flight.sent = sent;
+        }
+    }
+
+    /// Asks for more due rows where a window runs low.
+    pub(super) fn scan(&mut self, out: &mut Vec<Action>) {
+        if matches!(self.mode, Mode::Rejudge(_)) {
+            return;
+        }
+        let mut wanted = Vec::new();
+        for peer in self.peers.values() {
+            for class in crate::segment::Class::ALL {
+                let window = peer.windows.get(class as usize);
+                if let Some((through, limit)) = window.and_then(|w| w.wants_scan()) {
+                    wanted.push((peer.site, class, through, limit));
+                }
+            }
+        }
+        for (site, class, through, limit) in wanted {
+            let request = crate::ledger::read::ReadRequest::Due {
+                peer: site,
+                class,
+                after: through.key(),
+                limit,
+            };
+            let read = self.ask(super::Asked::Due(site, class), request, out);
+            if let Some(peer) = self.peers.get_mut(&site) {
+                peer.window(class).scan_opened(read);
+            }
+        }
+    }
+}
+
+/// The `due` key of a waiting delivery.
+pub(super) fn due_key(site: SiteNo, seq: Seq, row: &DeliveryRow, segment: &SegmentRow) -> DueKey {
+    DueKey {
+        peer: site,
+        class: segment.meta.class,
+        at: UnixMillis(row.next_attempt_after),
+        id8: keys::id8(&segment.id),
+        seq,
+    }
+}

@@ -1,0 +1,276 @@
+//! When a commit finds no space: growth is refused, relief is judged again on the freshly read ledger
+//! and goes through alone on the freed ballast, and growth waits until the ballast is whole [G3-G6].
+//!
+//! ```text
+//!            commit full                 rows read anew, relief staged
+//!  Normal ────────────────► Rejudge ─────────────────────────────────► Tight
+//!     ▲                        ▲                                         │ │
+//!     │                        └──────────── commit full ────────────────┘ │
+//!     └──────────────── ballast whole and storage.min_free free ───────────┘
+//! ```
+//! More than [`TRIES`] full commits in a row stop the process: it could only lose what it was told.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::stage::Intent;
+use super::types::{Action, Note};
+use super::{Asked, Mode, Node};
+use crate::id::{BatchNo, Epoch, Seq, SiteNo};
+use crate::ledger::read::{ReadRequest, Recovery};
+use crate::ledger::rows::{DeliveryRow, SegmentRow, State};
+use crate::schedule::Backoff;
+use crate::session::Promise;
+use crate::store::{CommitFault, Errand, Space};
+use crate::time::{Instant, Now};
+
+/// Full commits in a row before the process stops (exit 70).
+const TRIES: u32 = 10;
+/// Wait before relief is tried again, and between looks at the disk.
+const RETRY: Backoff = Backoff { initial: Duration::from_millis(100), max: Duration::from_secs(5) };
+
+/// Relief that is being judged again.
+#[derive(Debug)]
+pub(super) struct Rejudge {
+    tries: u32,
+    not_before: Instant,
+    asked: bool,
+    recovery: Option<Recovery>,
+    pairs: Vec<(Seq, SiteNo)>,
+    rows: Option<Vec<Option<(SegmentRow, DeliveryRow)>>>,
+    intents: Vec<Intent>,
+}
+
+/// Relief goes through, growth is refused.
+#[derive(Debug)]
+pub(super) struct Tight {
+    pub tries: u32,
+    pub probe_at: Instant,
+    pub probes: u64,
+}
+
+impl Node {
+    pub(super) fn commit_failed(
+        &mut self,
+        now: Now,
+        from: BatchNo,
+        why: CommitFault,
+        space: Space,
+        out: &mut Vec<Action>,
+    ) {
+        self.space = space;
+        let why = match why {
+            CommitFault::Full(why) => why,
+            CommitFault::Broken(why) => {
+                self.stage.wreck();
+                return out.push(Action::Halt(why));
+            }
+        };
+        let tries = match &self.mode {
+            Mode::Normal => {
+                out.push(Action::Note(Note::Full { why: why.clone() }));
+                0
+            }
+            Mode::Tight(tight) => tight.tries + 1,
+            Mode::Rejudge(rejudge) => rejudge.tries + 1,
+        };
+        if tries >= TRIES {
+            let text = format!("{tries} commits in a row found no space even for deletions: {why}");
+            self.stage.wreck();
+            return out.push(Action::Halt(text));
+        }
+        self.take_back(from, out);
+        let wreck = self.stage.wreck();
+        for handle in wreck.handles {
+            out.push(Action::Errand(Errand::Unpark(handle)));
+        }
+        let not_before = match tries {
+            0 => now.mono,
+            n => now.mono.after(RETRY.delay(n.into(), 0)),
+        };
+        self.mode = Mode::Rejudge(Box::new(Rejudge {
+            tries,
+            not_before,
+            asked: false,
+            recovery: None,
+            pairs: Vec::new(),
+            rows: None,
+            intents: wreck.intents,
+        }));
+        self.rejudge(now, out);
+    }
+
+    /// Takes back everything in memory that rests on batches from `from` on.
+    fn take_back(&mut self, from: BatchNo, out: &mut Vec<Action>) {
+        for waiting in self.gate.failed_from(from) {
+            if let Promise::Start { epoch, .. } = waiting.promise {
+                self.unstarted.push((waiting.conn, epoch));
+            }
+            if let Some(refusal) = waiting.refusal {
+                out.push(Action::Command(waiting.conn, refusal));
+            }
+        }
+        // Open reads are void [W2]; what they were asked for is asked again.
+        for asked in core::mem::take(&mut self.reads).into_values() {
+            match asked {
+                Asked::Lookup(batch) => self.pending.extend(batch),
+                Asked::Due(..) | Asked::Pairs | Asked::Recovery => {}
+                Asked::Segments | Asked::Missing => self.reconcile.again(),
+            }
+        }
+        let found = core::mem::take(&mut self.found);
+        self.pending.extend(found.into_iter().map(|(pending, ..)| pending));
+        self.lookups_open = 0;
+        self.book.clear();
+        for peer in self.peers.values_mut() {
+            for window in &mut peer.windows {
+                window.clear();
+            }
+            // A claim that is not durable was never sent; its row is Scheduled or Failed again.
+            let void: Vec<Seq> =
+                peer.flights.iter().filter(|(_, f)| f.batch >= from).map(|(s, _)| *s).collect();
+            for seq in void {
+                let Some(flight) = peer.flights.remove(&seq) else { continue };
+                if let Some(p) = self.conns.get_mut(&flight.conn).and_then(|c| c.peer.as_mut()) {
+                    p.transfers.remove(&flight.transfer);
+                }
+            }
+        }
+    }
+
+    /// Asks for fresh rows once it is time.
+    pub(super) fn rejudge(&mut self, now: Now, out: &mut Vec<Action>) {
+        let Mode::Rejudge(rejudge) = &mut self.mode else { return };
+        if rejudge.asked || now.mono < rejudge.not_before {
+            return;
+        }
+        rejudge.asked = true;
+        let mut pairs: BTreeSet<(Seq, SiteNo)> = BTreeSet::new();
+        for intent in &rejudge.intents {
+            if let Intent::Settle { peer, seq, .. } = intent {
+                pairs.insert((*seq, *peer));
+            }
+        }
+        for peer in self.peers.values() {
+            pairs.extend(peer.flights.keys().map(|seq| (*seq, peer.site)));
+        }
+        let pairs: Vec<(Seq, SiteNo)> = pairs.into_iter().collect();
+        rejudge.pairs = pairs.clone();
+        self.ask(Asked::Recovery, ReadRequest::Recovery, out);
+        self.ask(Asked::Pairs, ReadRequest::Pairs(pairs), out);
+    }
+
+    pub(super) fn rejudge_recovery(&mut self, now: Now, recovery: Recovery) {
+        if let Mode::Rejudge(rejudge) = &mut self.mode {
+            rejudge.recovery = Some(recovery);
+        }
+        self.judge_again(now);
+    }
+
+    pub(super) fn rejudge_pairs(&mut self, now: Now, rows: Vec<Option<(SegmentRow, DeliveryRow)>>) {
+        if let Mode::Rejudge(rejudge) = &mut self.mode {
+            rejudge.rows = Some(rows);
+        }
+        self.judge_again(now);
+    }
+
+    /// Once counters and rows are there: relief that still fits is staged alone.
+    fn judge_again(&mut self, now: Now) {
+        let Mode::Rejudge(rejudge) = &mut self.mode else { return };
+        let (Some(recovery), Some(_)) = (&rejudge.recovery, &rejudge.rows) else { return };
+        let recovery = recovery.clone();
+        let (tries, pairs) = (rejudge.tries, core::mem::take(&mut rejudge.pairs));
+        let rows = rejudge.rows.take().unwrap_or_default();
+        let intents = core::mem::take(&mut rejudge.intents);
+        self.mode = Mode::Tight(Tight { tries, probe_at: now.mono, probes: 0 });
+        // What came up while the rows were read was staged on void counters: it is judged again too.
+        let wreck = self.stage.wreck();
+        let intents = intents.into_iter().chain(wreck.intents);
+        self.stage.load(&recovery);
+        self.incoming.load(&recovery);
+        self.stage_identity(&recovery);
+        let mut rows: BTreeMap<(Seq, SiteNo), (SegmentRow, DeliveryRow)> =
+            pairs.into_iter().zip(rows).filter_map(|(k, r)| Some((k, r?))).collect();
+        self.hold_flights(&rows);
+        let epochs: BTreeMap<(SiteNo, Seq), Epoch> =
+            recovery.inflight.iter().map(|f| ((f.peer, f.seq), f.epoch.epoch)).collect();
+        for intent in intents {
+            match intent {
+                Intent::Settle { peer, seq, epoch, verdict } => {
+                    let in_flight = epochs.get(&(peer, seq)) == Some(&epoch);
+                    let Some((segment, row)) = rows.remove(&(seq, peer)).filter(|_| in_flight)
+                    else {
+                        continue;
+                    };
+                    // Two peers may have answered for one segment: the second sees the first's count.
+                    let segment = self.book.segment(seq).cloned().unwrap_or(segment);
+                    if row.state == State::Inflight {
+                        self.stage.intend(Intent::Settle { peer, seq, epoch, verdict });
+                        self.apply_verdict(now, peer, seq, row, segment, verdict);
+                    }
+                }
+                Intent::Doom { blob } => self.doom_incoming(blob),
+                Intent::Gone { blob } => {
+                    self.stage.intend(Intent::Gone { blob });
+                    self.drop_doomed(blob);
+                }
+                Intent::Mismatch { digest, source } => {
+                    self.stage.intend(Intent::Mismatch { digest, source });
+                    self.put_source(digest, source, 1);
+                }
+            }
+        }
+        self.start_waiting();
+    }
+
+    /// Attempts that go on keep their segment in memory.
+    fn hold_flights(&mut self, rows: &BTreeMap<(Seq, SiteNo), (SegmentRow, DeliveryRow)>) {
+        for peer in self.peers.values_mut() {
+            let site = peer.site;
+            let mut lost = Vec::new();
+            for (seq, flight) in &mut peer.flights {
+                match rows.get(&(*seq, site)) {
+                    Some((segment, row)) => {
+                        flight.row = row.clone();
+                        self.book.hold(*seq, || segment.clone());
+                    }
+                    None => lost.push(*seq),
+                }
+            }
+            for seq in lost {
+                peer.flights.remove(&seq);
+            }
+        }
+    }
+
+    /// Looks at the disk from time to time while space is short.
+    pub(super) fn probe(&mut self, now: Now, out: &mut Vec<Action>) {
+        let Mode::Tight(tight) = &mut self.mode else { return };
+        if now.mono >= tight.probe_at {
+            tight.probes += 1;
+            tight.probe_at = now.mono.after(RETRY.delay(tight.probes + 3, 0));
+            out.push(Action::Errand(Errand::Probe));
+        }
+    }
+
+    /// The disk as it is now: growth goes on when the ballast is whole again [G5].
+    pub(super) fn space_is(&mut self, space: Space, out: &mut Vec<Action>) {
+        self.space = space;
+        let roomy = space.ballast_whole && space.free >= self.config.min_free;
+        if matches!(self.mode, Mode::Tight(_)) && roomy && !self.stage.committing() {
+            self.mode = Mode::Normal;
+            out.push(Action::Note(Note::RoomAgain));
+        }
+    }
+
+    pub(super) fn full_deadline(&self) -> Option<Instant> {
+        match &self.mode {
+            Mode::Normal => None,
+            Mode::Rejudge(rejudge) => (!rejudge.asked).then_some(rejudge.not_before),
+            Mode::Tight(tight) => Some(tight.probe_at),
+        }
+    }
+}

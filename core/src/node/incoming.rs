@@ -1,0 +1,428 @@
+//! Content on its way in: reservations, checkpoints, resume, and files that are given up.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use super::accept::{No, Pending, What, full};
+use super::stage::Intent;
+use super::types::{Action, Note};
+use super::{Mode, Node};
+use crate::code::Refusal;
+use crate::id::{BatchNo, BlobDigest, BlobNo, ConnId, SegmentId, SiteNo, TransferNo};
+use crate::ledger::Table;
+use crate::ledger::keys;
+use crate::ledger::keys_upkeep;
+use crate::ledger::read::{Found, Recovery};
+use crate::ledger::rows::{DoomedRow, IncomingRow, SourceRow};
+use crate::limits::RESERVE_STEP;
+use crate::session::{Broken, Promise, SessionCommand};
+use crate::store::{Errand, StoreFault};
+use crate::time::Now;
+use crate::wire::Offer;
+
+/// Digest of content that is not known beforehand.
+const UNKNOWN: BlobDigest = BlobDigest([0; 32]);
+
+/// Content being received, or a partial that waits for its source.
+#[derive(Debug)]
+struct Item {
+    row: IncomingRow,
+    /// Who is sending it now.
+    writer: Option<(ConnId, TransferNo)>,
+    offer: Option<Box<Offer>>,
+    mismatches: u32,
+}
+
+/// Everything that is in `incoming` and `doomed`.
+#[derive(Debug, Default)]
+pub(super) struct Incoming {
+    items: BTreeMap<BlobNo, Item>,
+    by_source: BTreeMap<(BlobDigest, SiteNo), BlobNo>,
+    doomed: BTreeMap<BlobNo, DoomedRow>,
+    /// Files to be unlinked once the batch that doomed them is durable.
+    unlinks: VecDeque<(BatchNo, BlobNo)>,
+}
+
+impl Incoming {
+    pub fn contains(&self, blob: BlobNo) -> bool {
+        self.items.contains_key(&blob)
+    }
+
+    /// Takes what the ledger holds. Writers that are still at it keep their content.
+    pub fn load(&mut self, recovery: &Recovery) {
+        let mut old = core::mem::take(&mut self.items);
+        self.by_source.clear();
+        for (blob, row) in &recovery.incoming {
+            let item = match old.remove(blob) {
+                Some(item) => Item { row: row.clone(), ..item },
+                None => Item { row: row.clone(), writer: None, offer: None, mismatches: 0 },
+            };
+            self.by_source.insert((row.digest, SiteNo(row.source)), *blob);
+            self.items.insert(*blob, item);
+        }
+        self.doomed = recovery.doomed.iter().copied().collect();
+        self.unlinks = self.doomed.keys().map(|blob| (BatchNo(0), *blob)).collect();
+    }
+}
+
+impl Node {
+    /// Reserved bytes that are not on the disk yet.
+    pub(super) fn unwritten(&self) -> u64 {
+        let left = |item: &Item| item.row.reserved.saturating_sub(item.row.offset);
+        self.incoming.items.values().map(left).fold(0, u64::saturating_add)
+    }
+
+    /// An offer without its body is admitted: its content is reserved, or goes on where it stopped.
+    pub(super) fn open_incoming(
+        &mut self,
+        now: Now,
+        pending: &Pending,
+        offer: &Offer,
+        found: &Found,
+    ) -> Result<(), No> {
+        let source = pending.source;
+        let others = self.incoming.items.values().any(|item| {
+            item.row.digest == offer.digest
+                && SiteNo(item.row.source) != source
+                && item.writer.is_some()
+        });
+        let same = self.incoming.by_source.get(&(offer.digest, source)).copied();
+        let active = same
+            .and_then(|blob| self.incoming.items.get(&blob))
+            .and_then(|item| item.writer)
+            .is_some_and(|(conn, _)| self.conns.contains_key(&conn));
+        if others || active {
+            let text = "this content is being received already".to_string();
+            return Err((Refusal::Busy, 1_000, text));
+        }
+        let blob = match same {
+            Some(blob) => blob,
+            None => {
+                self.admit_bytes(offer.size, true)?;
+                let mismatches = found.source.map_or(0, |s| s.mismatches);
+                self.reserve(now, offer.digest, source, offer.size, mismatches)
+            }
+        };
+        self.begin(pending.conn, pending.transfer, blob, offer.id, Some(Box::new(offer.clone())));
+        Ok(())
+    }
+
+    /// A local client announces content that is too large to park.
+    pub(super) fn reserve_local(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        ticket: TransferNo,
+        size: Option<u64>,
+        out: &mut Vec<Action>,
+    ) {
+        let reserved = size.unwrap_or(RESERVE_STEP);
+        let meta = crate::segment::Meta::default();
+        let admitted = self
+            .admit(now, &meta, size.unwrap_or(0))
+            .and_then(|()| self.admit_bytes(reserved, true));
+        match admitted {
+            Ok(()) if self.stage.growth_room(4) => {
+                let blob = self.reserve(now, UNKNOWN, SiteNo(0), reserved, 0);
+                self.begin(conn, ticket, blob, SegmentId([0; 32]), None);
+            }
+            Ok(()) => {
+                let text = "the ledger is busy".to_string();
+                self.refuse_reservation(conn, ticket, (Refusal::Busy, 1_000, text), out);
+            }
+            Err(no) => self.refuse_reservation(conn, ticket, no, out),
+        }
+    }
+
+    fn refuse_reservation(
+        &mut self,
+        conn: ConnId,
+        transfer: TransferNo,
+        (refusal, retry_after, text): No,
+        out: &mut Vec<Action>,
+    ) {
+        let (code, peer) = (refusal.word(), alloc::string::String::new());
+        out.push(Action::Note(Note::Refused { code, peer, text: text.clone() }));
+        let id = SegmentId([0; 32]);
+        let command = SessionCommand::Refuse { transfer, id, refusal, retry_after, text };
+        out.push(Action::Command(conn, command));
+    }
+
+    /// Content of unknown size needs another step.
+    pub(super) fn extend_local(
+        &mut self,
+        conn: ConnId,
+        ticket: TransferNo,
+        blob: BlobNo,
+        out: &mut Vec<Action>,
+    ) {
+        let limit = self.config.max_segment.unwrap_or(u64::MAX);
+        let Some(item) = self.incoming.items.get(&blob) else { return };
+        let reserved = item.row.reserved;
+        let no = if reserved >= limit {
+            Some((Refusal::TooLarge, 0, format!("it is longer than storage.max_segment, {limit}")))
+        } else {
+            self.admit_bytes(RESERVE_STEP, false).err()
+        };
+        if let Some(no) = no {
+            return self.refuse_reservation(conn, ticket, no, out);
+        }
+        let Some(item) = self.incoming.items.get_mut(&blob) else { return };
+        item.row.reserved = reserved.saturating_add(RESERVE_STEP);
+        self.stage.meta.used = self.stage.meta.used.saturating_add(RESERVE_STEP);
+        self.stage.batch.put(Table::Incoming, &keys::blob(blob), &item.row);
+        self.begin(conn, ticket, blob, SegmentId([0; 32]), None);
+    }
+
+    fn reserve(
+        &mut self,
+        now: Now,
+        digest: BlobDigest,
+        source: SiteNo,
+        reserved: u64,
+        mismatches: u32,
+    ) -> BlobNo {
+        let blob = self.stage.next_blob();
+        let row = IncomingRow {
+            digest,
+            source: source.0,
+            reserved,
+            offset: 0,
+            chain: Vec::new(),
+            expires_at: now.wall.after(self.config.partial_ttl).0,
+        };
+        self.stage.batch.put(Table::Incoming, &keys::blob(blob), &row);
+        if source != SiteNo(0) {
+            let source_row = SourceRow { blob: Some(blob), mismatches };
+            self.stage.batch.put(
+                Table::Sources,
+                &keys_upkeep::source(&digest, source),
+                &source_row,
+            );
+            self.incoming.by_source.insert((digest, source), blob);
+        }
+        self.stage.meta.used = self.stage.meta.used.saturating_add(reserved);
+        let item = Item { row, writer: None, offer: None, mismatches };
+        self.incoming.items.insert(blob, item);
+        blob
+    }
+
+    /// The file is created only after the `incoming` commit [B3]: what lets the session begin is a
+    /// promise.
+    fn begin(
+        &mut self,
+        conn: ConnId,
+        transfer: TransferNo,
+        blob: BlobNo,
+        id: SegmentId,
+        offer: Option<Box<Offer>>,
+    ) {
+        let Some(item) = self.incoming.items.get_mut(&blob) else { return };
+        item.writer = Some((conn, transfer));
+        item.offer = offer.or(item.offer.take());
+        let promise = Promise::Accept {
+            transfer,
+            blob,
+            offset: item.row.offset,
+            chain: item.row.chain.clone(),
+            reserved: item.row.reserved,
+        };
+        if let Some(state) = self.conns.get_mut(&conn) {
+            state.incoming.insert(blob);
+        }
+        self.promise(conn, promise, Some(full(transfer, id)), None);
+    }
+
+    /// Content is durable up to `offset`.
+    pub(super) fn checkpoint(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        blob: BlobNo,
+        offset: u64,
+        chain: Vec<u8>,
+    ) {
+        let expires_at = now.wall.after(self.config.partial_ttl).0;
+        let Some(item) = self.incoming.items.get_mut(&blob) else { return };
+        if item.writer.map(|(c, _)| c) != Some(conn) || offset <= item.row.offset {
+            return;
+        }
+        item.row.offset = offset;
+        item.row.chain = chain;
+        item.row.expires_at = expires_at;
+        self.stage.batch.put(Table::Incoming, &keys::blob(blob), &item.row);
+    }
+
+    /// Content of an offer is whole and durable: it is judged once more and becomes a segment.
+    pub(super) fn received(&mut self, conn: ConnId, transfer: TransferNo, blob: BlobNo) {
+        let Some(item) = self.incoming.items.get(&blob) else { return };
+        let Some(offer) = item.offer.clone().filter(|_| item.writer == Some((conn, transfer)))
+        else {
+            return;
+        };
+        let source = SiteNo(item.row.source);
+        if let Some(state) = self.conns.get_mut(&conn) {
+            state.incoming.remove(&blob);
+        }
+        self.pend(Pending { conn, transfer, source, what: What::Received(offer, blob) });
+    }
+
+    /// Content will not be finished on this transfer.
+    pub(super) fn broken(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        transfer: TransferNo,
+        blob: BlobNo,
+        why: Broken,
+        out: &mut Vec<Action>,
+    ) {
+        if let Some(state) = self.conns.get_mut(&conn) {
+            state.incoming.remove(&blob);
+        }
+        let Some(item) = self.incoming.items.get(&blob) else { return };
+        if item.writer.map(|(c, _)| c) != Some(conn) {
+            return;
+        }
+        let id = item.offer.as_ref().map_or(SegmentId([0; 32]), |o| o.id);
+        let (digest, source) = (item.row.digest, SiteNo(item.row.source));
+        let no = match why {
+            Broken::Cut => return self.incoming_cut(now, blob),
+            Broken::Mismatch => {
+                self.mismatched(digest, source, blob);
+                (Refusal::Mismatch, 0, "the content does not match its digest".to_string())
+            }
+            Broken::Store(StoreFault::Full(text)) => {
+                self.doom_incoming(blob);
+                (Refusal::DiskFull, 10_000, text)
+            }
+            Broken::Store(fault) => {
+                // A failed write or fsync is not retried on a file; nothing of it can be trusted.
+                out.push(Action::Halt(format!("content file {blob}: {fault}")));
+                (Refusal::Busy, 10_000, fault.to_string())
+            }
+        };
+        let (refusal, retry_after, text) = no;
+        let command = SessionCommand::Refuse { transfer, id, refusal, retry_after, text };
+        out.push(Action::Command(conn, command));
+    }
+
+    fn mismatched(&mut self, digest: BlobDigest, source: SiteNo, blob: BlobNo) {
+        let mismatches =
+            self.incoming.items.get(&blob).map_or(0, |item| item.mismatches).saturating_add(1);
+        self.doom_incoming(blob);
+        self.stage.intend(Intent::Mismatch { digest, source });
+        self.put_source(digest, source, mismatches);
+    }
+
+    pub(super) fn put_source(&mut self, digest: BlobDigest, source: SiteNo, mismatches: u32) {
+        let row = SourceRow { blob: None, mismatches };
+        self.stage.batch.put(Table::Sources, &keys_upkeep::source(&digest, source), &row);
+    }
+
+    /// The writer is gone: what is checkpointed stays for a resume, the rest is given up.
+    pub(super) fn incoming_cut(&mut self, now: Now, blob: BlobNo) {
+        let expires_at = now.wall.after(self.config.partial_ttl).0;
+        let Some(item) = self.incoming.items.get_mut(&blob) else { return };
+        item.writer = None;
+        if item.row.digest == UNKNOWN || item.row.offset == 0 {
+            self.doom_incoming(blob);
+        } else {
+            item.row.expires_at = expires_at;
+        }
+    }
+
+    /// Partials that nobody came back for.
+    pub(super) fn expire_partials(&mut self, now: Now) {
+        let over = |item: &Item| item.writer.is_none() && item.row.expires_at <= now.wall.0;
+        let blobs: Vec<BlobNo> =
+            self.incoming.items.iter().filter(|(_, i)| over(i)).map(|(b, _)| *b).collect();
+        for blob in blobs {
+            if self.stage.room(4) {
+                self.doom_incoming(blob);
+            }
+        }
+    }
+
+    pub(super) fn partials_deadline(&self) -> Option<u64> {
+        let waiting = self.incoming.items.values().filter(|i| i.writer.is_none());
+        // What is over already goes in the next turn anyway.
+        waiting.map(|i| i.row.expires_at).filter(|at| *at > self.now.wall.0).min()
+    }
+
+    /// A finished file becomes a blob: its reservation turns into its size.
+    pub(super) fn close_incoming(&mut self, blob: BlobNo, size: u64) {
+        let Some(item) = self.forget_incoming(blob) else { return };
+        let meta = &mut self.stage.meta;
+        meta.used = meta.used.saturating_sub(item.row.reserved).saturating_add(size);
+    }
+
+    fn forget_incoming(&mut self, blob: BlobNo) -> Option<Item> {
+        let item = self.incoming.items.remove(&blob)?;
+        let (digest, source) = (item.row.digest, SiteNo(item.row.source));
+        self.stage.batch.del(Table::Incoming, &keys::blob(blob));
+        if source != SiteNo(0) {
+            self.incoming.by_source.remove(&(digest, source));
+            if item.mismatches == 0 {
+                self.stage.batch.del(Table::Sources, &keys_upkeep::source(&digest, source));
+            } else {
+                self.put_source(digest, source, item.mismatches);
+            }
+        }
+        if let Some(state) = item.writer.and_then(|(conn, _)| self.conns.get_mut(&conn)) {
+            state.incoming.remove(&blob);
+        }
+        Some(item)
+    }
+
+    /// Content is given up: its number goes to `doomed`, still charged; the file goes after the commit.
+    pub(super) fn doom_incoming(&mut self, blob: BlobNo) {
+        let Some(item) = self.forget_incoming(blob) else { return };
+        let row = DoomedRow { size: item.row.reserved, owner: item.row.source };
+        self.stage.batch.put(Table::Doomed, &keys::blob(blob), &row);
+        self.stage.intend(Intent::Doom { blob });
+        self.incoming.doomed.insert(blob, row);
+        self.incoming.unlinks.push_back((self.stage.number(), blob));
+    }
+
+    /// Files whose doom is durable are removed.
+    pub(super) fn unlink(&mut self, out: &mut Vec<Action>) {
+        let committed = self.gate.committed();
+        while self.incoming.unlinks.front().is_some_and(|(batch, _)| *batch <= committed) {
+            let Some((_, blob)) = self.incoming.unlinks.pop_front() else { return };
+            out.push(Action::Errand(Errand::Unlink(blob)));
+        }
+    }
+
+    pub(super) fn unlinked(
+        &mut self,
+        blob: BlobNo,
+        result: Result<(), StoreFault>,
+        out: &mut Vec<Action>,
+    ) {
+        match result {
+            Ok(()) if matches!(self.mode, Mode::Rejudge(_)) || !self.stage.room(2) => {
+                // Its row stays for a moment; unlinking again does no harm.
+                self.incoming.unlinks.push_back((self.stage.number(), blob));
+            }
+            Ok(()) => {
+                self.stage.intend(Intent::Gone { blob });
+                self.drop_doomed(blob);
+                self.summary.doomed += 1;
+            }
+            Err(fault) => out.push(Action::Note(Note::Warn {
+                code: "unlink_failed",
+                text: format!("content file {blob} could not be removed: {fault}"),
+            })),
+        }
+    }
+
+    pub(super) fn drop_doomed(&mut self, blob: BlobNo) {
+        let Some(row) = self.incoming.doomed.remove(&blob) else { return };
+        self.stage.batch.del(Table::Doomed, &keys::blob(blob));
+        self.stage.meta.used = self.stage.meta.used.saturating_sub(row.size);
+    }
+}

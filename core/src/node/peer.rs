@@ -1,0 +1,132 @@
+//! What the node keeps of a peer: its windows, what is in flight to it, and how it has been answering.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use core::time::Duration;
+
+use crate::id::{BatchNo, ConnId, Epoch, Seq, SiteNo, TransferNo};
+use crate::ledger::rows::DeliveryRow;
+use crate::limits::{CLASSES, WINDOW};
+use crate::schedule::{Backoff, Shares};
+use crate::segment::Class;
+use crate::time::{Instant, Now, UnixMillis};
+
+use super::window::Window;
+
+/// A claimed delivery.
+#[derive(Debug)]
+pub(super) struct Flight {
+    /// Its row, Inflight.
+    pub row: DeliveryRow,
+    /// The session that has it.
+    pub conn: ConnId,
+    /// Its number there.
+    pub transfer: TransferNo,
+    /// That session's epoch.
+    pub epoch: Epoch,
+    /// The batch of the claim.
+    pub batch: BatchNo,
+    /// Content bytes handed to the kernel.
+    pub sent: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub site: SiteNo,
+    pub name: String,
+    /// Where to dial; empty when it is no longer known.
+    pub address: String,
+    pub known: bool,
+    pub held: bool,
+    pub windows: [Window; CLASSES],
+    pub shares: Shares,
+    pub flights: BTreeMap<Seq, Flight>,
+    /// The live session.
+    pub session: Option<ConnId>,
+    /// Whether a dial is under way.
+    pub dialling: bool,
+    /// Dials or sessions that failed in a row.
+    pub failures: u64,
+    /// No dial before this.
+    pub dial_at: Instant,
+    /// No claim before this: the peer has refused too often for want of space.
+    pub claim_at: Instant,
+    /// `quota` and `disk_full` refusals in a row without an ACK between.
+    pub full_streak: u32,
+    pub last_error: String,
+    pub last_acked: Option<UnixMillis>,
+}
+
+impl Peer {
+    pub fn new(site: SiteNo, name: String) -> Peer {
+        Peer {
+            site,
+            name,
+            address: String::new(),
+            known: false,
+            held: false,
+            windows: core::array::from_fn(|_| Window::new(WINDOW)),
+            shares: Shares::default(),
+            flights: BTreeMap::new(),
+            session: None,
+            dialling: false,
+            failures: 0,
+            dial_at: Instant::ZERO,
+            claim_at: Instant::ZERO,
+            full_streak: 0,
+            last_error: String::new(),
+            last_acked: None,
+        }
+    }
+
+    pub fn window(&mut self, class: Class) -> &mut Window {
+        let [urgent, high, normal, bulk] = &mut self.windows;
+        match class {
+            Class::Urgent => urgent,
+            Class::High => high,
+            Class::Normal => normal,
+            Class::Bulk => bulk,
+        }
+    }
+
+    /// The class whose turn it is, if anything is due.
+    pub fn due_class(&self, now: UnixMillis) -> Option<Class> {
+        let windows = &self.windows;
+        self.shares.pick(|class| windows.get(class as usize).is_some_and(|w| w.is_due(now)))
+    }
+
+    /// When its first waiting delivery is due.
+    pub fn next_due(&self) -> Option<UnixMillis> {
+        self.windows.iter().filter_map(|w| w.first()).map(|(key, _)| key.at).min()
+    }
+
+    /// A dial or a session went wrong: wait longer each time.
+    pub fn backs_off(&mut self, now: Now, backoff: Backoff, why: String) {
+        self.failures = self.failures.saturating_add(1);
+        let key = u64::from(self.site.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.dial_at = now.mono.after(backoff.delay(self.failures, key));
+        self.last_error = why;
+    }
+
+    /// A sign of life ends the backoff.
+    pub fn is_alive(&mut self) {
+        self.failures = 0;
+        self.dial_at = Instant::ZERO;
+    }
+
+    /// It refused for want of space; eight times in a row also hold back everything else.
+    pub fn refused_full(&mut self, now: Now, backoff: Backoff, asked: Duration) {
+        self.full_streak = self.full_streak.saturating_add(1);
+        if self.full_streak >= 8 {
+            let round = u64::from(self.full_streak / 8);
+            self.claim_at = now.mono.after(backoff.delay(round, 0).max(asked));
+        }
+    }
+
+    /// It took something.
+    pub fn acked(&mut self, now: Now) {
+        self.full_streak = 0;
+        self.claim_at = Instant::ZERO;
+        self.last_acked = Some(now.wall);
+    }
+}

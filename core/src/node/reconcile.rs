@@ -1,0 +1,219 @@
+//! Start-up reconciliation (DESIGN 3.6): what was in flight is settled before anybody connects; the
+//! rest runs in slices behind live traffic. Idempotent, and it converges when it is cut off itself.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::stage::{Intent, Verdict};
+use super::types::{Action, Note};
+use super::{Asked, Mode, Node};
+use crate::code::Cause;
+use crate::id::{BlobNo, Seq, SiteNo};
+use crate::ledger::Table;
+use crate::ledger::keys;
+use crate::ledger::read::{Held, InflightFound, ReadRequest};
+use crate::ledger::rows::{SegmentRow, State};
+use crate::limits::SLICE_ROWS;
+use crate::store::Errand;
+use crate::time::Now;
+
+/// Where start-up reconciliation stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The next slice of segments is to be read.
+    Read,
+    /// A slice is being read, looked for, or settled.
+    Waiting,
+    /// The next content folder is to be swept; 256 is past the last.
+    Sweep(u16),
+    /// A folder is being swept.
+    Sweeping(u16),
+    /// All done.
+    Done,
+}
+
+#[derive(Debug)]
+pub(super) struct Reconcile {
+    /// Rows of the last run that are still Inflight.
+    startup: VecDeque<Box<InflightFound>>,
+    /// Blob counter at start-up: a file from there on is never an orphan.
+    below: BlobNo,
+    phase: Phase,
+    after: Option<Seq>,
+    slice_end: Option<Seq>,
+    last_slice: bool,
+}
+
+impl Reconcile {
+    pub fn new(inflight: Vec<InflightFound>, below: BlobNo) -> Reconcile {
+        Reconcile {
+            startup: inflight.into_iter().map(Box::new).collect(),
+            below,
+            phase: Phase::Read,
+            after: None,
+            slice_end: None,
+            last_slice: false,
+        }
+    }
+
+    /// The slice under way is void: it is read again.
+    pub fn again(&mut self) {
+        self.phase = Phase::Read;
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.phase == Phase::Done
+    }
+
+    /// Whether rows of the last run are still Inflight.
+    pub fn is_settling(&self) -> bool {
+        !self.startup.is_empty()
+    }
+}
+
+impl Node {
+    /// `InflightToFailed`: nobody knows what became of these attempts, so they are tried again;
+    /// attempts are kept and nothing is spent.
+    pub(super) fn inflight_to_failed(&mut self, now: Now) {
+        if matches!(self.mode, Mode::Rejudge(_)) {
+            return;
+        }
+        while self.stage.room(10) {
+            let Some(found) = self.reconcile.startup.pop_front() else { return };
+            let InflightFound { peer, seq, epoch, rows } = *found;
+            let Some((segment, row)) = rows.filter(|(_, row)| row.state == State::Inflight) else {
+                self.stage.batch.del(Table::Inflight, &keys::peer_seq(peer, seq));
+                continue;
+            };
+            let verdict = Verdict::Failed {
+                cause: Cause::Restart,
+                spends: false,
+                retry_at: now.wall,
+                refused: false,
+            };
+            self.summary.inflight += 1;
+            self.stage.intend(Intent::Settle { peer, seq, epoch: epoch.epoch, verdict });
+            // Two peers may have had the same segment in flight: the newest row counts.
+            let segment = self.book.segment(seq).cloned().unwrap_or(segment);
+            self.apply_verdict(now, peer, seq, row, segment, verdict);
+        }
+    }
+
+    /// One slice of the work behind live traffic, if none is under way.
+    pub(super) fn reconcile_slice(&mut self, out: &mut Vec<Action>) {
+        let idle = self.reconcile.startup.is_empty() && matches!(self.mode, Mode::Normal);
+        if !idle || self.stopping {
+            return;
+        }
+        match self.reconcile.phase {
+            Phase::Read => {
+                self.reconcile.phase = Phase::Waiting;
+                let after = self.reconcile.after;
+                let request = ReadRequest::Segments { after, limit: SLICE_ROWS };
+                self.ask(Asked::Segments, request, out);
+            }
+            Phase::Sweep(folder) => match u8::try_from(folder) {
+                Ok(number) => {
+                    self.reconcile.phase = Phase::Sweeping(folder);
+                    let below = self.reconcile.below;
+                    out.push(Action::Errand(Errand::Sweep { folder: number, below }));
+                }
+                Err(_) => {
+                    self.reconcile.phase = Phase::Done;
+                    out.push(Action::Note(Note::Reconciled(self.summary)));
+                }
+            },
+            Phase::Waiting | Phase::Sweeping(_) | Phase::Done => {}
+        }
+    }
+
+    pub(super) fn segments_read(
+        &mut self,
+        rows: Vec<(Seq, Option<SegmentRow>)>,
+        end: bool,
+        out: &mut Vec<Action>,
+    ) {
+        self.reconcile.slice_end = rows.last().map(|(seq, _)| *seq).or(self.reconcile.after);
+        self.reconcile.last_slice = end;
+        self.summary.checked += rows.len() as u64;
+        let mut wanted = Vec::with_capacity(rows.len());
+        for (seq, row) in rows {
+            match row {
+                Some(row) => wanted.push((seq, row.body, row.size)),
+                None => {
+                    let what = alloc::format!("segment number {seq}");
+                    out.push(Action::Note(Note::Quarantined { what }));
+                }
+            }
+        }
+        if wanted.is_empty() {
+            return self.slice_done();
+        }
+        out.push(Action::Errand(Errand::Check(wanted)));
+    }
+
+    pub(super) fn checked(&mut self, missing: Vec<Seq>, out: &mut Vec<Action>) {
+        if self.reconcile.phase != Phase::Waiting {
+            return;
+        }
+        if missing.is_empty() {
+            return self.slice_done();
+        }
+        self.summary.missing += missing.len() as u64;
+        self.ask(Asked::Missing, ReadRequest::Held(missing), out);
+    }
+
+    /// `PruneMissing`: content is gone, so what is still owed of it goes to the dead letters.
+    pub(super) fn missing_read(
+        &mut self,
+        now: Now,
+        held: Vec<Option<Held>>,
+        as_of: crate::id::BatchNo,
+    ) {
+        for held in held.into_iter().flatten() {
+            let segment = self.book.segment(held.seq).cloned().unwrap_or(held.row);
+            for (site, row) in held.deliveries {
+                let row = match self.book.delivery(site, held.seq, as_of) {
+                    Some(newer) => newer.cloned(),
+                    None => Some(row),
+                };
+                let Some(row) = row else { continue };
+                if matches!(row.state, State::Scheduled | State::Failed) {
+                    self.prune(now, site, held.seq, row, &segment);
+                }
+            }
+        }
+        self.slice_done();
+    }
+
+    fn prune(
+        &mut self,
+        now: Now,
+        site: SiteNo,
+        seq: Seq,
+        row: crate::ledger::rows::DeliveryRow,
+        segment: &SegmentRow,
+    ) {
+        let key = super::deliver::due_key(site, seq, &row, segment);
+        self.stage.batch.del(Table::Due, &key.key());
+        self.give_up(now, site, seq, row, segment, Cause::Missing);
+        let window = self.peers.get_mut(&site).and_then(|p| p.window(key.class).remove(&key));
+        if window.is_some() {
+            self.book.release(seq);
+        }
+    }
+
+    fn slice_done(&mut self) {
+        self.reconcile.after = self.reconcile.slice_end;
+        let last = self.reconcile.last_slice;
+        self.reconcile.phase = if last { Phase::Sweep(0) } else { Phase::Read };
+    }
+
+    pub(super) fn swept(&mut self, folder: u8, quarantined: u64) {
+        self.summary.orphans += quarantined;
+        if self.reconcile.phase == Phase::Sweeping(folder.into()) {
+            self.reconcile.phase = Phase::Sweep(u16::from(folder) + 1);
+        }
+    }
+}

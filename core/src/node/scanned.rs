@@ -1,0 +1,96 @@
+//! Answers to scans of due deliveries, with everything newer than them applied on top [W1-W3].
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use super::Node;
+use super::deliver::due_key;
+use super::types::Note;
+use super::window::Through;
+use crate::id::{BatchNo, ReadNo, SiteNo};
+use crate::ledger::Table;
+use crate::ledger::keys::DueKey;
+use crate::ledger::read::DueRow;
+use crate::ledger::rows::State;
+use crate::segment::Class;
+
+/// One page of due rows.
+pub(super) struct Page {
+    pub as_of: BatchNo,
+    pub rows: Vec<DueRow>,
+    /// Keys whose rows cannot be read.
+    pub bad: Vec<DueKey>,
+    /// Whether nothing lies behind it.
+    pub end: bool,
+}
+
+impl Node {
+    pub(super) fn scanned(&mut self, read: ReadNo, site: SiteNo, class: Class, page: Page) {
+        let Page { as_of, rows, bad, end } = page;
+        let Some(peer) = self.peers.get_mut(&site) else { return };
+        let window = peer.window(class);
+        if !window.scan_closed(read) {
+            return;
+        }
+        let start = window.through();
+        let last = rows.iter().map(|r| r.key).chain(bad.iter().copied()).max();
+        let through = match (end, last) {
+            (true, _) => Through::End,
+            (false, Some(key)) => Through::Key(key),
+            (false, None) => start,
+        };
+        window.extend(through);
+        self.add_changes(site, class, as_of, start, through);
+        for row in rows {
+            // A newer state of this delivery has been dealt with above.
+            if self.book.delivery(site, row.key.seq, as_of).is_some() {
+                continue;
+            }
+            self.enter_window(row.key, row.delivery, &row.segment);
+        }
+        for key in bad {
+            self.set_aside(key);
+        }
+    }
+
+    /// Rows that became due after the reading, between where the scan began and how far it came.
+    fn add_changes(
+        &mut self,
+        site: SiteNo,
+        class: Class,
+        as_of: BatchNo,
+        start: Through,
+        through: Through,
+    ) {
+        let mut due = Vec::new();
+        for (seq, row) in self.book.changes(site, as_of) {
+            let Some(row) = row.filter(|r| matches!(r.state, State::Scheduled | State::Failed))
+            else {
+                continue;
+            };
+            let Some(segment) = self.book.segment(seq).filter(|s| s.meta.class == class) else {
+                continue;
+            };
+            let key = due_key(site, seq, row, segment);
+            let behind_start = start.key().is_none_or(|s| key > s);
+            let within = match through {
+                Through::Nothing => false,
+                Through::Key(last) => key <= last,
+                Through::End => true,
+            };
+            if behind_start && within && row.held != Some(true) {
+                due.push((key, row.clone(), segment.clone()));
+            }
+        }
+        for (key, row, segment) in due {
+            self.enter_window(key, row, &segment);
+        }
+    }
+
+    /// A due key whose rows cannot be read: that one item is set aside, all others go on.
+    fn set_aside(&mut self, key: DueKey) {
+        self.stage.batch.del(Table::Due, &key.key());
+        let what = format!("delivery of segment number {} to site number {}", key.seq, key.peer);
+        self.stage.note(Note::Quarantined { what });
+    }
+}

@@ -1,0 +1,297 @@
+//! What is decided but not yet durable: the staged batch, the counters behind it, and what is said
+//! once it is.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::mem;
+
+use super::types::Note;
+use crate::code::Cause;
+use crate::id::{BatchNo, BlobDigest, BlobNo, BodyNo, Epoch, Handle, Seq, SiteNo};
+use crate::ledger::read::Recovery;
+use crate::ledger::rows::{CounterRow, MetaName, MetaRow, State};
+use crate::ledger::{Table, keys};
+use crate::limits::{BATCH_BYTES, BATCH_ROWS, GROWTH_ROWS};
+use crate::store::Batch;
+use crate::time::{Now, UnixMillis};
+
+/// Relief that must not be lost when a commit fails: kept as what was meant, not as row images, and
+/// judged again on the freshly read ledger [G3].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Intent {
+    /// An attempt ended.
+    Settle { peer: SiteNo, seq: Seq, epoch: Epoch, verdict: Verdict },
+    /// Content being received is given up.
+    Doom { blob: BlobNo },
+    /// A doomed file is gone.
+    Gone { blob: BlobNo },
+    /// A source sent content that did not match.
+    Mismatch { digest: BlobDigest, source: SiteNo },
+}
+
+/// What an attempt comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Durably held over there.
+    Acked,
+    /// To be tried again.
+    Failed {
+        /// Why.
+        cause: Cause,
+        /// Whether it is the segment's own fault.
+        spends: bool,
+        /// Not before.
+        retry_at: UnixMillis,
+        /// Whether it was a refusal that spends nothing.
+        refused: bool,
+    },
+    /// Not to be tried again by itself.
+    Dead(Cause),
+    /// The destination leaves the required set: it had it, and let it go.
+    Settled,
+}
+
+/// Counters of `meta`, staged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Meta {
+    pub boot: u64,
+    pub next_seq: u64,
+    pub next_blob: u64,
+    pub next_body: u64,
+    pub next_site: u32,
+    pub time_high: u64,
+    pub used: u64,
+    pub segments: u64,
+}
+
+#[derive(Debug, Default)]
+struct UnderWay {
+    number: BatchNo,
+    rows: u64,
+    intents: Vec<Intent>,
+    notes: Vec<Note>,
+    handles: Vec<Handle>,
+}
+
+/// What a failed commit leaves behind.
+#[derive(Debug, Default)]
+pub(super) struct Wreck {
+    /// Relief of the failed and of the staged batch, in order [G6].
+    pub intents: Vec<Intent>,
+    /// Parked bodies that no batch will take.
+    pub handles: Vec<Handle>,
+}
+
+#[derive(Debug)]
+pub(super) struct Stage {
+    pub batch: Batch,
+    pub meta: Meta,
+    written: Meta,
+    counters: BTreeMap<(SiteNo, u8), CounterRow>,
+    dirty: BTreeSet<(SiteNo, u8)>,
+    intents: Vec<Intent>,
+    notes: Vec<Note>,
+    handles: Vec<Handle>,
+    under_way: Option<UnderWay>,
+    /// Batches and rows committed since the start.
+    pub commits: (u64, u64),
+}
+
+impl Stage {
+    /// A stage on top of what the ledger holds.
+    pub fn new(recovery: &Recovery) -> Stage {
+        let committed = recovery.meta_value(MetaName::Batch);
+        let mut stage = Stage {
+            batch: Batch::new(BatchNo(committed + 1)),
+            meta: Meta::default(),
+            written: Meta::default(),
+            counters: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            intents: Vec::new(),
+            notes: Vec::new(),
+            handles: Vec::new(),
+            under_way: None,
+            commits: (0, 0),
+        };
+        stage.load(recovery);
+        stage
+    }
+
+    /// Takes counters from a fresh reading; numbers that were given out stay given out.
+    pub fn load(&mut self, recovery: &Recovery) {
+        let value = |name| recovery.meta_value(name);
+        let next_site = u32::try_from(value(MetaName::NextSite)).unwrap_or(u32::MAX);
+        self.meta = Meta {
+            boot: self.meta.boot.max(value(MetaName::Boot)),
+            next_seq: self.meta.next_seq.max(value(MetaName::NextSeq)).max(1),
+            next_blob: self.meta.next_blob.max(value(MetaName::NextBlob)).max(1),
+            next_body: self.meta.next_body.max(value(MetaName::NextBody)).max(1),
+            next_site: self.meta.next_site.max(next_site).max(1),
+            time_high: self.meta.time_high.max(value(MetaName::TimeHigh)),
+            used: value(MetaName::UsedBytes),
+            segments: value(MetaName::Segments),
+        };
+        self.written = Meta::default();
+        self.dirty.clear();
+        self.counters =
+            recovery.counters.iter().map(|(site, state, row)| ((*site, *state), *row)).collect();
+    }
+
+    /// The number of the staged batch.
+    pub fn number(&self) -> BatchNo {
+        self.batch.number
+    }
+
+    /// Whether so many rows more fit in.
+    pub fn room(&self, rows: usize) -> bool {
+        // Counters and meta rows come on top when the batch is taken.
+        self.batch.rows() + rows + self.dirty.len() + 16 <= BATCH_ROWS
+            && self.batch.bytes() + (256 << 10) <= BATCH_BYTES
+    }
+
+    /// Whether so many rows of growth fit in.
+    pub fn growth_room(&self, rows: usize) -> bool {
+        self.room(rows) && self.batch.rows() + rows <= GROWTH_ROWS.max(rows)
+    }
+
+    pub fn next_seq(&mut self) -> Seq {
+        let seq = Seq(self.meta.next_seq);
+        self.meta.next_seq += 1;
+        seq
+    }
+
+    pub fn next_blob(&mut self) -> BlobNo {
+        let blob = BlobNo(self.meta.next_blob);
+        self.meta.next_blob += 1;
+        blob
+    }
+
+    pub fn next_body(&mut self) -> BodyNo {
+        let body = BodyNo(self.meta.next_body);
+        self.meta.next_body += 1;
+        body
+    }
+
+    pub fn next_site(&mut self) -> SiteNo {
+        let site = SiteNo(self.meta.next_site);
+        self.meta.next_site += 1;
+        site
+    }
+
+    /// A parked body becomes a row of this batch.
+    pub fn put_body(&mut self, body: BodyNo, handle: Handle, len: u64) {
+        self.handles.push(handle);
+        self.batch.put_body(body, handle, usize::try_from(len).unwrap_or(usize::MAX));
+    }
+
+    /// A delivery of `bytes` goes from one state to another; `None` is not there.
+    pub fn count(&mut self, site: SiteNo, from: Option<State>, to: Option<State>, bytes: u64) {
+        for (state, arrives) in [(from, false), (to, true)] {
+            let Some(state) = state else { continue };
+            let row = self.counters.entry((site, state as u8)).or_default();
+            if arrives {
+                row.count += 1;
+                row.bytes += bytes;
+            } else {
+                row.count = row.count.saturating_sub(1);
+                row.bytes = row.bytes.saturating_sub(bytes);
+            }
+            self.dirty.insert((site, state as u8));
+        }
+    }
+
+    pub fn counter(&self, site: SiteNo, state: State) -> CounterRow {
+        self.counters.get(&(site, state as u8)).copied().unwrap_or_default()
+    }
+
+    pub fn intend(&mut self, intent: Intent) {
+        self.intents.push(intent);
+    }
+
+    /// Something to say once this batch is durable.
+    pub fn note(&mut self, note: Note) {
+        self.notes.push(note);
+    }
+
+    /// The staged batch with its counters, if there is anything in it and none is under way.
+    pub fn take(&mut self, now: Now) -> Option<Batch> {
+        if self.under_way.is_some() || self.batch.is_empty() {
+            return None;
+        }
+        self.meta.time_high = self.meta.time_high.max(now.wall.0);
+        self.write_counters();
+        let number = self.batch.number;
+        let next = Batch::new(BatchNo(number.0 + 1));
+        let batch = mem::replace(&mut self.batch, next);
+        self.under_way = Some(UnderWay {
+            number,
+            rows: batch.rows() as u64,
+            intents: mem::take(&mut self.intents),
+            notes: mem::take(&mut self.notes),
+            handles: mem::take(&mut self.handles),
+        });
+        Some(batch)
+    }
+
+    fn write_counters(&mut self) {
+        let number = self.batch.number;
+        let (meta, old) = (self.meta, self.written);
+        let rows = [
+            (MetaName::Batch, number.0, u64::MAX),
+            (MetaName::Boot, meta.boot, old.boot),
+            (MetaName::NextSeq, meta.next_seq, old.next_seq),
+            (MetaName::NextBlob, meta.next_blob, old.next_blob),
+            (MetaName::NextBody, meta.next_body, old.next_body),
+            (MetaName::NextSite, meta.next_site.into(), old.next_site.into()),
+            (MetaName::TimeHigh, meta.time_high, old.time_high),
+            (MetaName::UsedBytes, meta.used, old.used),
+            (MetaName::Segments, meta.segments, old.segments),
+        ];
+        for (name, value, before) in rows {
+            if value != before {
+                self.batch.put(Table::Meta, name.key(), &MetaRow { value });
+            }
+        }
+        if old == Meta::default() {
+            // The first batch of a run writes every counter, zeros too.
+            let format = MetaRow { value: crate::ledger::FORMAT.into() };
+            self.batch.put(Table::Meta, MetaName::Format.key(), &format);
+            self.batch.put(Table::Meta, MetaName::UsedBytes.key(), &MetaRow { value: meta.used });
+            self.batch.put(
+                Table::Meta,
+                MetaName::Segments.key(),
+                &MetaRow { value: meta.segments },
+            );
+        }
+        self.written = meta;
+        for (site, state) in mem::take(&mut self.dirty) {
+            let row = self.counters.get(&(site, state)).copied().unwrap_or_default();
+            self.batch.put(Table::Counters, &keys::counter(site, state), &row);
+        }
+    }
+
+    /// Whether a commit is under way.
+    pub fn committing(&self) -> bool {
+        self.under_way.is_some()
+    }
+
+    /// The batch under way is durable: what can be said now.
+    pub fn committed(&mut self, through: BatchNo) -> Vec<Note> {
+        let done = self.under_way.take_if(|u| u.number <= through).unwrap_or_default();
+        self.commits.0 += 1;
+        self.commits.1 += done.rows;
+        done.notes
+    }
+
+    /// The batch under way failed, and what is staged goes with it.
+    pub fn wreck(&mut self) -> Wreck {
+        let failed = self.under_way.take().unwrap_or_default();
+        let mut wreck = Wreck { intents: failed.intents, handles: failed.handles };
+        wreck.intents.append(&mut self.intents);
+        wreck.handles.append(&mut self.handles);
+        self.notes.clear();
+        // A number is never used twice, so the next batch gets a new one.
+        self.batch = Batch::new(BatchNo(self.batch.number.0 + 1));
+        wreck
+    }
+}

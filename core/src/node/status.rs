@@ -1,0 +1,85 @@
+//! The node at a glance: from memory and counters, never from a scan.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::peer::Peer;
+use super::types::{Action, Answer, PeerStatus, Question, Status};
+use super::{Mode, Node};
+use crate::id::{ConnId, Seq, TransferNo};
+use crate::ledger::rows::State;
+use crate::session::SessionCommand;
+use crate::time::{Now, UnixMillis};
+
+const STATES: [State; 5] =
+    [State::Scheduled, State::Inflight, State::Acked, State::Failed, State::Deadletter];
+
+impl Node {
+    pub(super) fn question(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        ticket: TransferNo,
+        question: &Question,
+        out: &mut Vec<Action>,
+    ) {
+        let answer = match question {
+            Question::Status => Answer::Status(Box::new(self.status(now))),
+            Question::Progress(seq) => Answer::Progress(self.sent(*seq)),
+            Question::Stop => {
+                self.stop(now, out);
+                Answer::Stopping
+            }
+        };
+        let answer = Arc::new(answer);
+        out.push(Action::Command(conn, SessionCommand::Answer { ticket, answer }));
+    }
+
+    fn sent(&self, seq: Seq) -> Vec<(String, u64)> {
+        let flights = self.peers.values().filter_map(|p| Some((p, p.flights.get(&seq)?)));
+        flights.map(|(peer, flight)| (peer.name.clone(), flight.sent)).collect()
+    }
+
+    /// Everything `status` shows.
+    #[must_use]
+    pub fn status(&self, now: Now) -> Status {
+        Status {
+            name: self.config.name.clone(),
+            boot: self.stage.meta.boot,
+            segments: self.stage.meta.segments,
+            used: self.stage.meta.used,
+            limit: self.config.max_bytes,
+            space: self.space,
+            full: !matches!(self.mode, Mode::Normal),
+            reconciling: !self.reconcile.is_done(),
+            stopping: self.stopping,
+            commits: self.stage.commits,
+            peers: self.peers.values().map(|p| self.peer_status(now, p)).collect(),
+        }
+    }
+
+    fn peer_status(&self, now: Now, peer: &Peer) -> PeerStatus {
+        let conn = peer.session.and_then(|c| self.conns.get(&c)).and_then(|c| c.peer.as_ref());
+        let wait = peer.dial_at.max(peer.claim_at);
+        let waits = wait > now.mono;
+        let oldest = peer.windows.iter().filter_map(|w| w.first());
+        let accepted = |seq: Seq| self.book.segment(seq).map(|s| UnixMillis(s.accepted_at));
+        PeerStatus {
+            name: peer.name.clone(),
+            address: peer.address.clone(),
+            session: conn.filter(|c| c.ready.is_some()).map(|c| c.epoch),
+            counters: STATES.map(|state| self.stage.counter(peer.site, state)),
+            sending: peer.flights.values().map(|f| f.sent).sum(),
+            retry_at: waits.then(|| now.wall.after(wait.since(now.mono))),
+            next_due: peer.next_due(),
+            oldest: oldest
+                .filter_map(|(key, _)| accepted(key.seq))
+                .chain(peer.flights.keys().filter_map(|seq| accepted(*seq)))
+                .min(),
+            last_error: peer.last_error.clone(),
+            last_acked: peer.last_acked,
+        }
+    }
+}

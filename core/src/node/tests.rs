@@ -1,0 +1,1 @@
+//! Scripted traces of the node.

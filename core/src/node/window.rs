@@ -1,0 +1,138 @@
+//! A bounded window of due deliveries of one (peer, class), paged from the ledger in order.
+//!
+//! Everything up to `through` is in the window; what lies behind it is in the ledger only. A new row
+//! at or before `through` enters at once; overflow drops the tail and lowers `through`; the answer of
+//! a scan that does not start at the present `through` is discarded [W1].
+
+use alloc::collections::BTreeMap;
+
+use crate::id::{ReadNo, Seq};
+use crate::ledger::keys::DueKey;
+use crate::ledger::rows::DeliveryRow;
+use crate::time::UnixMillis;
+
+/// How far a window knows the ledger.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Through {
+    /// Not at all.
+    #[default]
+    Nothing,
+    /// Every row up to and including this key.
+    Key(DueKey),
+    /// Every row.
+    End,
+}
+
+impl Through {
+    /// The key behind which a scan goes on; `None` is the beginning.
+    pub fn key(self) -> Option<DueKey> {
+        match self {
+            Through::Nothing | Through::End => None,
+            Through::Key(key) => Some(key),
+        }
+    }
+
+    fn covers(self, key: &DueKey) -> bool {
+        match self {
+            Through::Nothing => false,
+            Through::Key(through) => *key <= through,
+            Through::End => true,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Window {
+    limit: usize,
+    entries: BTreeMap<DueKey, DeliveryRow>,
+    through: Through,
+    scan: Option<(ReadNo, Through)>,
+}
+
+impl Window {
+    pub fn new(limit: usize) -> Window {
+        Window { limit, entries: BTreeMap::new(), through: Through::Nothing, scan: None }
+    }
+
+    /// The first entry.
+    pub fn first(&self) -> Option<(&DueKey, &DeliveryRow)> {
+        self.entries.first_key_value()
+    }
+
+    /// Whether its first entry is due.
+    pub fn is_due(&self, now: UnixMillis) -> bool {
+        self.entries.first_key_value().is_some_and(|(key, _)| key.at <= now)
+    }
+
+    pub fn pop(&mut self) -> Option<(DueKey, DeliveryRow)> {
+        self.entries.pop_first()
+    }
+
+    pub fn remove(&mut self, key: &DueKey) -> Option<DeliveryRow> {
+        self.entries.remove(key)
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn through(&self) -> Through {
+        self.through
+    }
+
+    /// A row became due under `key`. Returns whether it is in the window now, and the segment that was
+    /// dropped from the tail for it, if one was.
+    pub fn insert(&mut self, key: DueKey, row: DeliveryRow) -> (bool, Option<Seq>) {
+        if !self.through.covers(&key) {
+            return (false, None);
+        }
+        self.entries.insert(key, row);
+        let dropped = self.shrink();
+        (dropped != Some(key), dropped.filter(|d| *d != key).map(|d| d.seq))
+    }
+
+    /// Drops the tail if there is one entry too many.
+    fn shrink(&mut self) -> Option<DueKey> {
+        if self.entries.len() <= self.limit {
+            return None;
+        }
+        let (dropped, _) = self.entries.pop_last()?;
+        self.through =
+            self.entries.last_key_value().map_or(Through::Nothing, |(k, _)| Through::Key(*k));
+        Some(dropped)
+    }
+
+    /// How many rows to ask for, behind which key, if the window runs low and none are asked for yet.
+    pub fn wants_scan(&self) -> Option<(Through, usize)> {
+        let low = self.entries.len() <= self.limit / 4;
+        (low && self.scan.is_none() && self.through != Through::End)
+            .then_some((self.through, self.limit - self.entries.len()))
+    }
+
+    pub fn scan_opened(&mut self, read: ReadNo) {
+        self.scan = Some((read, self.through));
+    }
+
+    /// Whether the answer of `read` may be used: it is this window's, and starts at `through`.
+    pub fn scan_closed(&mut self, read: ReadNo) -> bool {
+        match self.scan {
+            Some((open, start)) if open == read => {
+                self.scan = None;
+                start == self.through
+            }
+            _ => false,
+        }
+    }
+
+    /// Moves `through` forward to what a scan has covered; entries come by [`Window::insert`].
+    pub fn extend(&mut self, through: Through) {
+        self.through = through;
+    }
+
+    /// Forgets everything, open scans included [W2].
+    pub fn clear(&mut self) {
+        self.through = Through::Nothing;
+        self.scan = None;
+        self.entries.clear();
+    }
+}
