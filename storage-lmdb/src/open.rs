@@ -165,7 +165,7 @@ pub(crate) fn open(options: &OpenOptions) -> Result<Opened, OpenError> {
     if !options.force_fs {
         refuse_file_system(path)?;
     }
-    let (root, _) = dir::make_all(path).map_err(io("cannot open"))?;
+    let root = dir::make_all(path).map_err(io("cannot open"))?;
     let lock = lock(&root, path)?;
 
     let marked = read_marker(&root, path)?;
