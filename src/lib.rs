@@ -1,3 +1,9 @@
 //! The Consign product as a library: what the binary, the tests and the benches use.
 
+pub mod cli;
+pub mod cmd;
+pub mod config;
 pub mod exit;
+pub mod out;
+pub mod pki;
+pub mod tls;

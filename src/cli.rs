@@ -1,0 +1,162 @@
+//! The command line: flags that every command takes, and what each command is given.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+
+use crate::cmd;
+use crate::config::{self, Faults, Layers, Settings};
+use crate::exit::{Exit, Failure, Global};
+use crate::out;
+
+/// Version, with the commit where it is known.
+pub const VERSION: &str = env!("CONSIGN_VERSION");
+
+const EXITS: &str = "Exit codes: 0 done, 1 failed, 2 usage, 3 partly done, 4 nothing matched, \
+5 still queued when the wait ran out, 69 daemon unreachable, 70 storage failed, 75 full or over quota: \
+try later, 77 not permitted, 78 configuration";
+
+/// Gets segments from where they are made to where they belong, over links that go away.
+#[derive(Parser, Debug)]
+#[command(name = "consign", version = VERSION, after_help = EXITS, max_term_width = 100)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+struct Cli {
+    #[command(flatten)]
+    flags: Flags,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Everywhere")]
+struct Flags {
+    /// Configuration file, or its directory [default: $CONSIGN_CONFIG, ./consign.toml, /etc/consign]
+    #[arg(short, long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Answers as JSON, one object or one a line
+    #[arg(long, global = true)]
+    json: bool,
+    /// Says more; twice even more
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    verbose: u8,
+    /// Shows no progress
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    quiet: bool,
+    /// When to use colours
+    #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
+    color: Color,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Color {
+    /// On terminals, unless NO_COLOR is set
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Makes a site: keys, certificate, configuration, next step
+    Init(cmd::init::InitArgs),
+}
+
+/// What can go wrong with a command.
+pub enum Trouble {
+    /// Anything but the configuration.
+    Failure(Failure),
+    /// The configuration.
+    Faults(Faults),
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Trouble {
+        Trouble::Failure(failure)
+    }
+}
+
+impl From<Faults> for Trouble {
+    fn from(faults: Faults) -> Trouble {
+        Trouble::Faults(faults)
+    }
+}
+
+/// Runs the command line `args`, the program's name first, and says how the process ends.
+pub fn run(args: Vec<OsString>) -> Exit {
+    let wants_json = args.iter().any(|a| a == "--json");
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error, wants_json),
+    };
+    match cli.flags.color {
+        Color::Auto => anstream::ColorChoice::Auto,
+        Color::Always => anstream::ColorChoice::Always,
+        Color::Never => anstream::ColorChoice::Never,
+    }
+    .write_global();
+    let Flags { config, json, verbose, quiet, .. } = cli.flags;
+    let global = Global { config, json, quiet, verbose };
+    match dispatch(cli.command, &global) {
+        Ok(exit) => exit,
+        Err(Trouble::Failure(failure)) => {
+            out::failure(&failure, global.json);
+            failure.exit
+        }
+        Err(Trouble::Faults(faults)) => {
+            out::faults(&faults, global.json);
+            Exit::Config
+        }
+    }
+}
+
+/// Help and versions are answers; everything else clap says is a wrong command line.
+fn usage(error: &clap::Error, json: bool) -> Exit {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            out::line(error.render().ansi().to_string().trim_end());
+            Exit::Done
+        }
+        _ if json => {
+            let text = error.render().to_string();
+            let first = text.lines().next().unwrap_or_default();
+            let message = first.strip_prefix("error: ").unwrap_or(first);
+            let help = text.lines().skip(1).map(str::trim).filter(|l| !l.is_empty());
+            let help = help.collect::<Vec<_>>().join("; ");
+            out::failure(&Failure::new(Exit::Usage, "CN0001", message).help(help), true);
+            Exit::Usage
+        }
+        _ => {
+            out::note(error.render().ansi().to_string().trim_end());
+            Exit::Usage
+        }
+    }
+}
+
+fn dispatch(command: Command, global: &Global) -> Result<Exit, Trouble> {
+    match command {
+        Command::Init(args) => {
+            cmd::init::run(&args, global)?;
+            Ok(Exit::Done)
+        }
+    }
+}
+
+/// Finds and reads the configuration, with the environment and these flags (key, flag, value) above it.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn settings(global: &Global, flags: &[(&str, &str, String)]) -> Result<Settings, Faults> {
+    let vars = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v)));
+    let vars = vars.map(|(k, v)| (k, v.to_string_lossy().into_owned()));
+    let mut layers = Layers::from_env(vars);
+    for (key, flag, value) in flags {
+        layers.flag(key, flag, value.clone());
+    }
+    let env = std::env::var_os("CONSIGN_CONFIG").filter(|v| !v.is_empty()).map(PathBuf::from);
+    let file = config::find(global.config.as_deref(), env.as_deref())?;
+    config::load(&file, &layers)
+}

@@ -1,0 +1,405 @@
+//! `consign init`: authority, key, certificate, data directory and a commented configuration.
+//!
+//! Nothing is ever overwritten. With `--ca` the new site is signed by the authority of another one; if
+//! that site's configuration lies beside it, it becomes a peer, and with `--introduce` it learns of the
+//! new site, too, so that two sites on one machine need no editing.
+
+mod files;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use consign_core::segment::is_site_name;
+use serde_json::json;
+
+use crate::config::template::{self, Peer, quote};
+use crate::config::value::Kind;
+use crate::config::{self, FILE_NAME, Layers, Settings};
+use crate::exit::{Exit, Failure, Global};
+use crate::out;
+use crate::pki::{Authority, SITE_LASTS};
+use crate::tls::identity::{Site, date};
+use files::Made;
+
+/// Makes a site: keys, certificate, configuration.
+#[derive(Args, Clone, Debug, Default)]
+pub struct InitArgs {
+    /// Where to make it [default: here]
+    pub dir: Option<PathBuf>,
+    /// Name of the site [default: the directory's name, or this machine's]
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Where peers connect to it [default: 0.0.0.0:7400, or a free port beside the site of --ca]
+    #[arg(long, value_name = "IP:PORT")]
+    pub listen: Option<SocketAddr>,
+    /// Sign with this authority instead of a new one: the directory of another site, or its ca.pem
+    #[arg(long, value_name = "DIR|FILE")]
+    pub ca: Option<PathBuf>,
+    /// Key of that authority [default: ca.key beside it]
+    #[arg(long, value_name = "FILE", requires = "ca")]
+    pub ca_key: Option<PathBuf>,
+    /// A site to exchange segments with; may be given more than once
+    #[arg(long, value_name = "NAME=HOST:PORT", value_delimiter = ',')]
+    pub peer: Vec<String>,
+    /// Also make this site known to the one in the directory given by --ca
+    #[arg(long, requires = "ca")]
+    pub introduce: bool,
+}
+
+/// First port for peers.
+const PORT: u16 = 7400;
+/// Ports of further sites on one machine are this far apart.
+const PORT_STEP: u16 = 100;
+
+/// What there is to be made.
+struct Plan {
+    dir: PathBuf,
+    name: String,
+    listen: Option<SocketAddr>,
+    peers: Vec<Peer>,
+    /// Directory and configuration of the site whose authority is used.
+    sibling: Option<(PathBuf, Settings)>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When something is there already, or an argument or the authority cannot be used.
+pub fn run(args: &InitArgs, global: &Global) -> Result<(), Failure> {
+    let (plan, report) = make(args)?;
+    if global.json {
+        out::line(&report.json(&plan).to_string());
+    } else {
+        out::line(report.text(&plan).trim_end());
+    }
+    Ok(())
+}
+
+fn make(args: &InitArgs) -> Result<(Plan, Report), Failure> {
+    let plan = Plan::new(args)?;
+    let report = plan.carry_out(args)?;
+    Ok((plan, report))
+}
+
+fn usage(message: impl Into<String>) -> Failure {
+    Failure::new(Exit::Usage, "CN0002", message)
+}
+
+impl Plan {
+    fn new(args: &InitArgs) -> Result<Plan, Failure> {
+        let dir = args.dir.clone().unwrap_or_else(|| ".".into());
+        let name = match (&args.name, &args.dir) {
+            (Some(name), _) => name.clone(),
+            (None, Some(dir)) => {
+                dir.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
+            }
+            (None, None) => machine_name(),
+        };
+        if !is_site_name(&name) {
+            let rule = "1 to 128 characters of A-Z a-z 0-9 . _ -, not starting with . or -";
+            let message = format!("{name:?} cannot name a site: a name has {rule}");
+            return Err(usage(message).help("--name NAME gives it another"));
+        }
+        let sibling = match &args.ca {
+            Some(ca) => sibling(ca, args.introduce)?,
+            None => None,
+        };
+        let mut peers: Vec<Peer> = Vec::new();
+        for text in &args.peer {
+            peers.push(peer(text)?);
+        }
+        if let Some((_, other)) = &sibling {
+            let known = peers.iter().any(|p| p.name == other.node.name);
+            if let (false, Some(address)) = (known, reached_at(&other.listen)) {
+                peers.push(Peer { name: other.node.name.clone(), address });
+            }
+        }
+        for (i, peer) in peers.iter().enumerate() {
+            if peer.name == name {
+                return Err(usage(format!("{name} cannot be its own peer")));
+            }
+            if peers.iter().take(i).any(|p| p.name == peer.name) {
+                return Err(usage(format!("the peer {} is given twice", peer.name)));
+            }
+        }
+        let listen = args.listen.or_else(|| Some(free_address(&sibling.as_ref()?.1)));
+        Ok(Plan { dir, name, listen, peers, sibling })
+    }
+
+    fn carry_out(&self, args: &InitArgs) -> Result<Report, Failure> {
+        let own_authority = args.ca.is_none();
+        let mut made = Made::begin(&self.dir, own_authority)?;
+        let authority = match &args.ca {
+            Some(ca) => read_authority(ca, args.ca_key.as_deref())?,
+            None => {
+                let (authority, pair) = Authority::new()?;
+                made.secret("ca.key", &pair.key)?;
+                authority
+            }
+        };
+        let pair = authority.site(&self.name, SITE_LASTS)?;
+        made.public("ca.pem", authority.certificate())?;
+        made.secret("node.key", &pair.key)?;
+        made.public("node.pem", &pair.certificate)?;
+        made.public(FILE_NAME, &self.configuration())?;
+        // The configuration that was written must be one that `serve` takes.
+        config::load(&self.dir.join(FILE_NAME), &Layers::default()).map_err(|f| f.failure())?;
+        let introduced = match &self.sibling {
+            Some((dir, other)) if args.introduce => Some(self.introduce(dir, other)?),
+            _ => None,
+        };
+        let until = valid_until(&pair.certificate);
+        made.keep();
+        Ok(Report { until, own_authority, introduced })
+    }
+
+    fn configuration(&self) -> String {
+        let mut set = vec![
+            ("node.name", quote(&self.name)),
+            ("node.data_dir", quote(files::DATA)),
+            ("tls.ca", quote("ca.pem")),
+            ("tls.cert", quote("node.pem")),
+            ("tls.key", quote("node.key")),
+        ];
+        if let Some(listen) = self.listen {
+            set.push(("listen.peers", format!("[\"{listen}\"]")));
+        }
+        template::render(&set, &self.peers)
+    }
+
+    /// How other sites on this machine reach this one.
+    fn as_peer(&self) -> Peer {
+        let listen = self.listen.unwrap_or(SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)));
+        let address = reached_at(&[listen]).unwrap_or_default();
+        Peer { name: self.name.clone(), address }
+    }
+
+    /// Adds this site to the peers of the other; the file is replaced whole or not at all.
+    fn introduce(&self, dir: &Path, other: &Settings) -> Result<bool, Failure> {
+        if other.node.peers.iter().any(|p| p.name == self.name) {
+            return Ok(false);
+        }
+        let file = dir.join(FILE_NAME);
+        let io = |e: std::io::Error| {
+            Failure::new(Exit::Failed, "CN0323", format!("{} was not changed: {e}", file.display()))
+        };
+        let old = std::fs::read_to_string(&file).map_err(io)?;
+        let new = format!("{}\n\n{}", old.trim_end(), self.as_peer().lines());
+        config::parse(&file, &new, &Layers::default()).map_err(|faults| {
+            let why = faults.failure().message;
+            let message = format!("{} was not changed: {why}", file.display());
+            Failure::new(Exit::Failed, "CN0323", message)
+        })?;
+        files::replace(&file, &new).map_err(io)?;
+        Ok(true)
+    }
+}
+
+/// The site in whose directory the authority lies, if its configuration is there and good.
+fn sibling(ca: &Path, needed: bool) -> Result<Option<(PathBuf, Settings)>, Failure> {
+    let dir = if ca.is_dir() { ca.to_path_buf() } else { parent(ca) };
+    let file = dir.join(FILE_NAME);
+    match config::load(&file, &Layers::default()) {
+        Ok(settings) => Ok(Some((dir, settings))),
+        Err(faults) if needed => {
+            let failure = faults.failure();
+            let message =
+                format!("--introduce needs a good {}: {}", file.display(), failure.message);
+            Err(Failure::new(Exit::Failed, "CN0323", message).help(failure.help))
+        }
+        Err(_) => Ok(None),
+    }
+}
+
+fn parent(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
+        _ => ".".into(),
+    }
+}
+
+fn read_authority(ca: &Path, key: Option<&Path>) -> Result<Authority, Failure> {
+    let certificate = if ca.is_dir() { ca.join("ca.pem") } else { ca.to_path_buf() };
+    let key = key.map_or_else(|| parent(&certificate).join("ca.key"), Path::to_path_buf);
+    let read = |path: &Path| {
+        std::fs::read_to_string(path).map_err(|e| {
+            let message = format!("{} cannot be read: {e}", path.display());
+            let help = "--ca names the directory of a site that `consign init` made with its own \
+                        authority, or a ca.pem with --ca-key";
+            Failure::new(Exit::Failed, "CN0311", message).help(help)
+        })
+    };
+    Authority::from_pem(&read(&certificate)?, &read(&key)?)
+}
+
+fn peer(text: &str) -> Result<Peer, Failure> {
+    let (name, address) = text
+        .split_once('=')
+        .ok_or_else(|| usage(format!("--peer {text:?} is not NAME=HOST:PORT")))?;
+    if !is_site_name(name) {
+        return Err(usage(format!("--peer {text:?}: {name:?} is not a name for a site")));
+    }
+    let bad =
+        |b: config::value::Bad| usage(format!("--peer {text:?}: {} ({})", b.problem, b.label));
+    Kind::Address.read_text(address).map_err(bad)?;
+    Ok(Peer { name: name.into(), address: address.into() })
+}
+
+/// How a site that listens there is reached from this machine.
+fn reached_at(listen: &[SocketAddr]) -> Option<String> {
+    let mut address = *listen.iter().find(|a| a.port() != 0)?;
+    if address.ip().is_unspecified() {
+        address.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    }
+    Some(address.to_string())
+}
+
+/// An address beside those that the other site and its peers on this machine use.
+fn free_address(other: &Settings) -> SocketAddr {
+    let mut used: Vec<u16> = other.listen.iter().map(SocketAddr::port).collect();
+    used.extend(other.node.peers.iter().filter_map(|p| {
+        let address: SocketAddr = p.address.parse().ok()?;
+        address.ip().is_loopback().then_some(address.port())
+    }));
+    let mut port = PORT;
+    while used.contains(&port) {
+        port = port.checked_add(PORT_STEP).unwrap_or(PORT + 1);
+    }
+    let local = other.listen.iter().map(SocketAddr::ip).find(|ip| ip.is_loopback());
+    SocketAddr::new(local.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), port)
+}
+
+/// The first label of this machine's name.
+fn machine_name() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    name.split('.').next().unwrap_or_default().to_owned()
+}
+
+fn valid_until(certificate: &str) -> i64 {
+    let der = x509_parser::pem::parse_x509_pem(certificate.as_bytes());
+    let site = der.ok().and_then(|(_, pem)| Site::read(&pem.contents).ok());
+    site.map_or(0, |site| site.not_after)
+}
+
+/// What was done, for people and programs.
+struct Report {
+    until: i64,
+    own_authority: bool,
+    /// Whether the other site was changed; `None` when that was not asked for.
+    introduced: Option<bool>,
+}
+
+impl Report {
+    fn json(&self, plan: &Plan) -> serde_json::Value {
+        let peers: Vec<_> =
+            plan.peers.iter().map(|p| json!({"name": p.name, "address": p.address})).collect();
+        json!({
+            "schema": "consign.init/1",
+            "name": plan.name,
+            "dir": plan.dir.display().to_string(),
+            "config": plan.dir.join(FILE_NAME).display().to_string(),
+            "authority_made": self.own_authority,
+            "certificate_expires_at": date(self.until),
+            "peers": peers,
+            "introduced": self.introduced == Some(true),
+            "known_peer_lines": plan.as_peer().lines(),
+        })
+    }
+
+    fn text(&self, plan: &Plan) -> String {
+        let mut out = String::new();
+        let dir = shown(&plan.dir);
+        let until = date(self.until);
+        let until = until.split('T').next().unwrap_or_default();
+        let _ = writeln!(out, "Created {dir}/");
+        if self.own_authority {
+            let _ = writeln!(
+                out,
+                "  ca.pem, ca.key      the authority that signs your sites; keep ca.key to yourself"
+            );
+        } else {
+            let _ = writeln!(out, "  ca.pem              the authority you named");
+        }
+        let _ = writeln!(
+            out,
+            "  node.pem, node.key  certificate of {}, valid until {until}",
+            plan.name
+        );
+        let listen = plan.listen.map_or_else(|| format!("0.0.0.0:{PORT}"), |a| a.to_string());
+        let known: Vec<String> =
+            plan.peers.iter().map(|p| format!("{} at {}", p.name, p.address)).collect();
+        let known = if known.is_empty() {
+            "knows no peers yet".into()
+        } else {
+            format!("knows {}", known.join(", "))
+        };
+        let _ = writeln!(out, "  {FILE_NAME}        listens on {listen}, {known}");
+        let _ = writeln!(out, "  {}/               what it keeps", files::DATA);
+        self.next_steps(plan, &dir, &mut out);
+        out
+    }
+
+    fn next_steps(&self, plan: &Plan, dir: &str, out: &mut String) {
+        let me = plan.as_peer();
+        let Some((other_dir, other)) = &plan.sibling else {
+            if plan.peers.is_empty() {
+                let second = if plan.name == "beta" { "gamma" } else { "beta" };
+                let _ = write!(
+                    out,
+                    "\nNext, a second site on this machine, and both know each other:\n  \
+                     consign init {second} --ca {dir} --introduce\n\
+                     or one for another machine (then copy its directory there):\n  \
+                     consign init {second} --ca {dir} --listen 0.0.0.0:{PORT} --peer {}=HOST:{PORT}\n",
+                    plan.name
+                );
+            } else {
+                let _ = write!(out, "\nNext:\n  consign serve -c {dir}\n");
+                self.tell_peers(&me, "its peers", out);
+            }
+            return;
+        };
+        let (other_dir, other) = (shown(other_dir), &other.node.name);
+        match self.introduced {
+            Some(true) => {
+                let _ = writeln!(
+                    out,
+                    "Changed {other_dir}/{FILE_NAME}\n  {other} knows {} at {} from its next start on",
+                    me.name, me.address
+                );
+            }
+            Some(false) => {
+                let _ = writeln!(out, "{other} knew {} already", me.name);
+            }
+            None => self.tell_peers(&me, other, out),
+        }
+        let _ = write!(
+            out,
+            "\nNext, each in a terminal of its own:\n  consign serve -c {other_dir}\n  \
+             consign serve -c {dir}\n  consign -c {other_dir} send FILE --to {} --wait\n",
+            plan.name
+        );
+    }
+
+    fn tell_peers(&self, me: &Peer, whom: &str, out: &mut String) {
+        let _ = write!(out, "\nTo make it known to {whom}, add to the configuration there:\n");
+        for line in me.lines().lines() {
+            let _ = writeln!(out, "  {line}");
+        }
+    }
+}
+
+/// A path as it can be typed into a shell.
+fn shown(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@%:,".contains(c);
+    let text = text.trim_end_matches('/');
+    if text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}

@@ -1,0 +1,78 @@
+//! The configuration file: found, read, judged as a whole, and turned into what the parts go by.
+//!
+//! A configuration is taken whole or not at all, and every fault is shown in one run, with line, column
+//! and what to write instead. What a key takes and means stands in one table, [`keys`]. Values come from
+//! flags, then `CONSIGN_<SECTION>_<KEY>` variables, then the file, then the defaults.
+
+pub mod fault;
+pub mod keys;
+mod settings;
+pub mod template;
+pub mod units;
+pub mod value;
+pub mod walk;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+
+pub use fault::{Code, Faults};
+pub use settings::{Log, LogFormat, Runtime, Settings, TlsFiles};
+pub use walk::Layers;
+
+/// Name of the file when only its directory is given.
+pub const FILE_NAME: &str = "consign.toml";
+/// Where the file is looked for last.
+pub const SYSTEM_FILE: &str = "/etc/consign/consign.toml";
+
+/// Finds the configuration file: the one given, `$CONSIGN_CONFIG`, `./consign.toml`, then the system's.
+/// A directory stands for the `consign.toml` in it.
+///
+/// # Errors
+/// When a file that was named is not there, or none is anywhere.
+pub fn find(given: Option<&Path>, env: Option<&Path>) -> Result<PathBuf, Faults> {
+    let named = given.map(|path| (path, "-c")).or(env.map(|path| (path, "$CONSIGN_CONFIG")));
+    if let Some((path, how)) = named {
+        let file = if path.is_dir() { path.join(FILE_NAME) } else { path.to_path_buf() };
+        if file.is_file() {
+            return Ok(file);
+        }
+        let message = format!("there is no configuration at {} (from {how})", file.display());
+        let help = "`consign init DIR` makes one";
+        return Err(Faults::whole(PathBuf::new(), Code::Unreadable, message, help));
+    }
+    for place in [FILE_NAME, SYSTEM_FILE] {
+        if Path::new(place).is_file() {
+            return Ok(place.into());
+        }
+    }
+    let message = format!(
+        "no configuration: neither -c nor $CONSIGN_CONFIG is given, and there is no ./{FILE_NAME} \
+         and no {SYSTEM_FILE}"
+    );
+    let help = "`consign init` makes one here; `-c FILE` names one elsewhere";
+    Err(Faults::whole(PathBuf::new(), Code::Unreadable, message, help))
+}
+
+/// Reads and judges a configuration file.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn load(file: &Path, layers: &Layers) -> Result<Settings, Faults> {
+    let whole = |message: String| Faults::whole(file.into(), Code::Unreadable, message, "");
+    let bytes = std::fs::read(file).map_err(|e| whole(format!("cannot be read: {e}")))?;
+    let text = String::from_utf8(bytes)
+        .map_err(|e| whole(format!("is not UTF-8 at byte {}", e.utf8_error().valid_up_to())))?;
+    parse(file, &text, layers)
+}
+
+/// Judges the text of a configuration file; relative paths in it start at the directory of `file`.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn parse(file: &Path, text: &str, layers: &Layers) -> Result<Settings, Faults> {
+    let walked = walk::walk(text, layers);
+    settings::settle(file, walked, layers.credentials.as_deref())
+        .map_err(|faults| Faults::new(file.into(), text.to_owned(), faults))
+}

@@ -1,0 +1,116 @@
+//! The commented configuration that `init` writes, and the reference page, both from the table of keys.
+
+use std::fmt::Write as _;
+
+use super::keys::{self, Fallback, Key, SECTIONS, Since};
+
+/// A peer as it is written into a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its name.
+    pub name: String,
+    /// Where it is dialled.
+    pub address: String,
+}
+
+impl Peer {
+    /// The lines that make it known.
+    #[must_use]
+    pub fn lines(&self) -> String {
+        let (name, address) = (quote(&self.name), quote(&self.address));
+        format!("[[relay.known_peers]]\nname = {name}\naddress = {address}\n")
+    }
+}
+
+/// A complete configuration: the given keys set, every other key there as a comment with its default
+/// and its meaning. Keys that this version cannot serve are left out.
+#[must_use]
+pub fn render(set: &[(&str, String)], peers: &[Peer]) -> String {
+    let mut out = String::from(
+        "# Configuration of a consign site. A line that begins with # shows a default.\n\
+         # Sizes and durations have units: \"5GiB\", \"64KiB\", \"90s\", \"1h 30m\", \"7d\".\n\
+         # Relative paths start at the directory of this file. Changes take effect at the next start.\n",
+    );
+    for section in SECTIONS.iter().filter(|s| s.available) {
+        let known: Vec<&Key> =
+            keys::of_section(section.name).filter(|k| k.since == Since::Now).collect();
+        if known.is_empty() {
+            continue;
+        }
+        if section.many {
+            let _ = write!(out, "\n# {}\n", section.meaning);
+            for peer in peers {
+                let _ = writeln!(out, "{}", peer.lines());
+            }
+            if peers.is_empty() {
+                let example = Peer { name: "beta".into(), address: "beta.example.net:7400".into() };
+                let lines = example.lines();
+                lines.lines().for_each(|line| {
+                    let _ = writeln!(out, "# {line}");
+                });
+            }
+            out.truncate(out.trim_end().len());
+            out.push('\n');
+            continue;
+        }
+        let _ = write!(out, "\n[{}]  # {}\n", section.name, section.meaning);
+        for key in known {
+            let path = key.path();
+            let value = set.iter().find(|(p, _)| *p == path).map(|(_, v)| v.as_str());
+            let line = match (value, key.default) {
+                (Some(value), _) => format!("{} = {value}", key.name),
+                (None, Fallback::Is(value)) => format!("# {} = {value}", key.name),
+                (None, Fallback::Required | Fallback::Absent) => format!("# {} = …", key.name),
+            };
+            let _ = writeln!(out, "{line:<34}  # {}", key.meaning);
+        }
+    }
+    out
+}
+
+/// A TOML string.
+#[must_use]
+pub fn quote(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+/// The reference page `docs/CONFIG.md`.
+#[must_use]
+pub fn reference() -> String {
+    let mut out = String::from(
+        "# Configuration keys\n\n\
+         Made from the table in `src/config/keys.rs`; a test keeps the two alike. The file is TOML; sizes and\n\
+         durations are strings with units (`\"5GiB\"`, `\"90s\"`, `\"1h 30m\"`); `none` means no limit where it is\n\
+         allowed, and 0 never does. Relative paths start at the directory of the file. The file is looked for at\n\
+         `-c`, `$CONSIGN_CONFIG`, `./consign.toml`, `/etc/consign/consign.toml`. A variable\n\
+         `CONSIGN_<SECTION>_<KEY>` (such as `CONSIGN_STORAGE_MAX_BYTES`) wins over the file, a flag over both.\n\
+         Every fault is shown in one run, and a configuration with a fault is not taken at all (exit 78).\n\n\
+         Keys marked *later* are known, so that a file may hold them, but this version cannot do what they ask\n\
+         for: anything but their default is refused.\n",
+    );
+    for section in SECTIONS {
+        let (open, close) = if section.many { ("[[", "]]") } else { ("[", "]") };
+        let _ = write!(out, "\n## `{open}{}{close}`\n\n", section.name);
+        let mut meaning = section.meaning.to_owned();
+        if let Some(first) = meaning.get_mut(..1) {
+            first.make_ascii_uppercase();
+        }
+        let _ = writeln!(out, "{meaning}.");
+        if !section.available {
+            let _ = writeln!(out, "Not available in this version: such a section is refused.");
+            continue;
+        }
+        let _ = write!(out, "\n| key | takes | default | | meaning |\n|---|---|---|---|---|\n");
+        for key in keys::of_section(section.name) {
+            let default = match key.default {
+                Fallback::Required => "required".to_owned(),
+                Fallback::Absent => "–".to_owned(),
+                Fallback::Is(text) => format!("`{text}`"),
+            };
+            let marks = if key.since == Since::Now { "" } else { "*later*" };
+            let (name, takes) = (key.name, key.kind.expected());
+            let _ = writeln!(out, "| `{name}` | {takes} | {default} | {marks} | {} |", key.meaning);
+        }
+    }
+    out
+}

@@ -1,0 +1,155 @@
+//! Making certificates: an authority of our own and the sites it signs.
+//!
+//! Keys are ECDSA on P-256, which every TLS library takes. A site's certificate names it by one URI,
+//! `consign://NAME`, and is good for both ends of a connection. Validity begins an hour early, so that
+//! sites whose clocks differ a little can meet at once.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use consign_core::id::hex;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType,
+    date_time_ymd,
+};
+
+use crate::exit::{Exit, Failure};
+use crate::tls::identity::SCHEME;
+
+/// How long an authority lasts: ten years.
+pub const AUTHORITY_LASTS: Duration = Duration::from_secs(3_652 * 86_400);
+/// How long a site's certificate lasts: ninety days.
+pub const SITE_LASTS: Duration = Duration::from_secs(90 * 86_400);
+/// How much earlier than now validity begins.
+const EARLY: Duration = Duration::from_secs(3_600);
+
+/// A certificate with its key, both in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// The certificate.
+    pub certificate: String,
+    /// Its private key.
+    pub key: String,
+}
+
+/// An authority that can sign sites.
+#[derive(Debug)]
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: String,
+}
+
+fn failure(what: &str, e: &rcgen::Error) -> Failure {
+    Failure::new(Exit::Failed, "CN0321", format!("{what}: {e}"))
+}
+
+/// From an hour ago until `lasts` from now.
+fn validity(params: &mut CertificateParams, lasts: Duration) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let epoch = date_time_ymd(1970, 1, 1);
+    params.not_before = epoch + Duration::from_secs(now.saturating_sub(EARLY).as_secs());
+    params.not_after = epoch + Duration::from_secs(now.saturating_add(lasts).as_secs());
+}
+
+fn common_name(name: &str) -> DistinguishedName {
+    let mut subject = DistinguishedName::new();
+    subject.push(DnType::CommonName, name);
+    subject
+}
+
+fn new_key() -> Result<KeyPair, Failure> {
+    KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(|e| failure("no key could be made", &e))
+}
+
+impl Authority {
+    /// Makes an authority with a new key.
+    ///
+    /// # Errors
+    /// When the system gives no randomness.
+    pub fn new() -> Result<(Authority, Pair), Failure> {
+        let key = new_key()?;
+        let mark = crate::tls::sha256(key.der_bytes());
+        let mark = hex(mark.get(..4).unwrap_or_default());
+        let mut params = CertificateParams::default();
+        validity(&mut params, AUTHORITY_LASTS);
+        params.distinguished_name = common_name(&format!("consign authority {mark}"));
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let certificate = params
+            .self_signed(&key)
+            .map_err(|e| failure("the authority could not be signed", &e))?
+            .pem();
+        let pair = Pair { certificate: certificate.clone(), key: key.serialize_pem() };
+        Ok((Authority { issuer: Issuer::new(params, key), certificate }, pair))
+    }
+
+    /// An authority from its files.
+    ///
+    /// # Errors
+    /// When they are not a certificate of an authority and its key.
+    pub fn from_pem(certificate: &str, key: &str) -> Result<Authority, Failure> {
+        let key = KeyPair::from_pem(key)
+            .map_err(|e| failure("the authority's key cannot be used", &e))?;
+        let wrong = |why: &str| Failure::new(Exit::Failed, "CN0321", why);
+        let (_, pem) = x509_parser::pem::parse_x509_pem(certificate.as_bytes())
+            .map_err(|e| wrong(&format!("the authority's certificate cannot be read: {e}")))?;
+        let parsed = pem
+            .parse_x509()
+            .map_err(|e| wrong(&format!("the authority's certificate cannot be read: {e}")))?;
+        if !parsed.is_ca() {
+            return Err(wrong(
+                "the certificate given as the authority's is not one of an authority",
+            ));
+        }
+        if parsed.public_key().subject_public_key.data.as_ref() != key.der_bytes() {
+            return Err(wrong("the authority's key does not belong to its certificate"));
+        }
+        let issuer = Issuer::from_ca_cert_pem(certificate, key)
+            .map_err(|e| failure("the authority's certificate cannot be used", &e))?;
+        Ok(Authority { issuer, certificate: certificate.to_owned() })
+    }
+
+    /// Its certificate in PEM.
+    #[must_use]
+    pub fn certificate(&self) -> &str {
+        &self.certificate
+    }
+
+    /// Makes a key for a site and signs its certificate.
+    ///
+    /// # Errors
+    /// When the system gives no randomness or the name cannot stand in a certificate.
+    pub fn site(&self, name: &str, lasts: Duration) -> Result<Pair, Failure> {
+        let key = new_key()?;
+        let mut params = site_params(name)?;
+        validity(&mut params, lasts);
+        let certificate = params
+            .signed_by(&key, &self.issuer)
+            .map_err(|e| failure("the certificate could not be signed", &e))?;
+        Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+    }
+
+    /// Signs a certificate with these parameters, for tests of what is refused.
+    #[cfg(test)]
+    pub(crate) fn odd(&self, params: &CertificateParams) -> Pair {
+        let key = new_key().expect("a key");
+        let certificate = params.signed_by(&key, &self.issuer).expect("signed");
+        Pair { certificate: certificate.pem(), key: key.serialize_pem() }
+    }
+}
+
+/// What every site's certificate says; validity is still to be set.
+pub(crate) fn site_params(name: &str) -> Result<CertificateParams, Failure> {
+    let mut params = CertificateParams::default();
+    let uri = format!("{SCHEME}{name}");
+    let uri = uri.try_into().map_err(|e| failure("the name cannot stand in a certificate", &e))?;
+    // A common name may have 64 characters; the name that counts is the URI.
+    params.distinguished_name = common_name(name.get(..64).unwrap_or(name));
+    params.subject_alt_names = vec![SanType::URI(uri)];
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    params.use_authority_key_identifier_extension = true;
+    Ok(params)
+}
