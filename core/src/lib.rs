@@ -20,19 +20,26 @@ extern crate std;
 
 pub mod code;
 pub mod config;
+#[cfg(feature = "tls")]
+pub mod conn;
 pub mod delivery;
 #[cfg(feature = "tls")]
 pub mod driver;
 pub mod gate;
 pub mod hash;
+pub mod http;
 pub mod id;
 pub mod ledger;
 pub mod limits;
+#[cfg(feature = "tls")]
+pub mod link;
 pub mod mem;
 pub mod node;
 pub mod pump;
 pub mod schedule;
 pub mod segment;
+#[cfg(feature = "tls")]
+pub mod sendbuf;
 pub mod session;
 pub mod store;
 pub mod time;

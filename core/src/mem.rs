@@ -5,6 +5,9 @@
 //! reaches the node or the session. [`MemStore::crash`] is a power cut between two calls.
 
 mod blobs;
+#[cfg(any(test, feature = "contract"))]
+#[doc(hidden)]
+pub mod contract;
 #[cfg(test)]
 mod tests;
 

@@ -73,5 +73,45 @@ impl Now {
     }
 }
 
+/// Effective wall time (DESIGN 2.5): starts no earlier than the ledger's high water, goes on with the
+/// monotonic clock, is slewed towards the system clock, and never goes back.
+///
+/// A driver keeps one and asks it with fresh readings of both clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct EffectiveClock {
+    mono: Instant,
+    /// Nanoseconds since the Unix epoch, enough until the year 2554.
+    nanos: u64,
+}
+
+impl EffectiveClock {
+    /// Of the time that passes, this part is used to come closer to the system clock: an hour's
+    /// difference is gone after ten.
+    pub const SLEW: u64 = 10;
+
+    /// A clock that starts at the later of the `system` clock and the `high` water in the ledger.
+    #[must_use]
+    pub fn start(mono: Instant, system: UnixMillis, high: UnixMillis) -> EffectiveClock {
+        EffectiveClock { mono, nanos: system.max(high).0.saturating_mul(NANOS_PER_MILLI) }
+    }
+
+    /// Both clocks at the moment when the monotonic clock shows `mono` and the system clock `system`. A
+    /// `mono` earlier than one seen before counts as that one.
+    pub fn now(&mut self, mono: Instant, system: UnixMillis) -> Now {
+        let passed = mono.0.saturating_sub(self.mono.0);
+        self.mono = self.mono.max(mono);
+        let straight = self.nanos.saturating_add(passed);
+        let system = system.0.saturating_mul(NANOS_PER_MILLI);
+        let most = passed / EffectiveClock::SLEW;
+        let behind = system.saturating_sub(straight).min(most);
+        // A millisecond is the system clock's grain here: less than that is no difference.
+        let ahead = straight.saturating_sub(system.saturating_add(NANOS_PER_MILLI)).min(most);
+        self.nanos = straight.saturating_add(behind).saturating_sub(ahead);
+        Now { mono: self.mono, wall: UnixMillis(self.nanos / NANOS_PER_MILLI) }
+    }
+}
+
+const NANOS_PER_MILLI: u64 = 1_000_000;
+
 #[cfg(test)]
 mod tests;

@@ -1,20 +1,92 @@
-//! The store in memory: its switches.
+//! The store in memory: the contract suite, and its switches.
 
+extern crate std;
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::cell::RefCell;
 
 use bytes::Bytes;
 
 use super::MemStore;
+use super::contract::{self, Subject};
 use crate::id::{BatchNo, BlobNo, BodyNo, ConnId, Handle};
+use crate::ledger::read::ReadRequest;
 use crate::ledger::rows::{MetaName, MetaRow};
 use crate::ledger::{Table, keys};
 use crate::node::Input;
-use crate::store::{Batch, CommitFault, Snapshot, StoreEvent, StoreRequest};
+use crate::store::{Batch, CommitFault, Errand, ReadResult, Snapshot, StoreEvent, StoreRequest};
 
-fn batch(number: u64) -> Batch {
-    let mut batch = Batch::new(BatchNo(number));
-    batch.put(Table::Meta, MetaName::Batch.key(), &MetaRow { value: number });
-    batch
+use contract::numbered as batch;
+
+#[derive(Default)]
+struct Mem {
+    store: RefCell<MemStore>,
+    events: RefCell<VecDeque<(ConnId, StoreEvent)>>,
+}
+
+impl Subject for Mem {
+    fn commit(&self, batch: Batch) -> Result<(), CommitFault> {
+        match self.store.borrow_mut().commit(&batch) {
+            Input::Committed { through, .. } => {
+                assert_eq!(through, batch.number);
+                Ok(())
+            }
+            Input::CommitFailed { from, why, .. } => {
+                assert_eq!(from, batch.number);
+                Err(why)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn snapshot(&self) -> Box<dyn Snapshot + '_> {
+        Box::new(self.store.borrow().snapshot())
+    }
+
+    fn read(&self, request: ReadRequest) -> ReadResult {
+        self.store.borrow().read(&request)
+    }
+
+    fn request(&self, conn: ConnId, request: StoreRequest) {
+        let event = self.store.borrow_mut().request(conn, request);
+        self.events.borrow_mut().extend(event.map(|event| (conn, event)));
+    }
+
+    fn next(&self) -> (ConnId, StoreEvent) {
+        self.events.borrow_mut().pop_front().expect("an answer is there")
+    }
+
+    fn errand(&self, errand: Errand) -> Input {
+        self.store.borrow_mut().errand(errand).expect("the errand is answered")
+    }
+
+    fn unpark(&self, handle: Handle) {
+        assert_eq!(self.store.borrow_mut().errand(Errand::Unpark(handle)), None);
+    }
+
+    fn conn_ended(&self, conn: ConnId) {
+        self.store.borrow_mut().conn_ended(conn);
+    }
+
+    fn plant(&self, blob: BlobNo, data: &[u8]) {
+        self.store.borrow_mut().plant_file(blob, data);
+    }
+
+    fn files(&self) -> Vec<BlobNo> {
+        self.store.borrow().files().map(|(blob, _)| blob).collect()
+    }
+}
+
+#[test]
+fn passes_the_contract_suite() {
+    for (what, case) in contract::cases() {
+        std::println!("{what}");
+        let store = Mem::default();
+        case(&store);
+        assert_eq!(store.events.borrow().len(), 0, "{what}: an answer too many");
+    }
 }
 
 fn committed(input: &Input) -> bool {

@@ -74,6 +74,7 @@ impl Book {
                 Entry::Delivery(site, seq) => {
                     if self.deliveries.get(&(site, seq)).is_some_and(|d| d.0 == batch) {
                         self.deliveries.remove(&(site, seq));
+                        self.release(seq);
                     }
                 }
                 Entry::Id(id) => {
@@ -133,14 +134,19 @@ impl Book {
         self.log.push_back((batch, Entry::Segment(seq)));
     }
 
+    /// A delivery's row as it stands after the staged batch. Its segment stays in memory with it, for
+    /// a scan that has to place it.
     pub fn set_delivery(
         &mut self,
         batch: BatchNo,
         site: SiteNo,
         seq: Seq,
         row: Option<DeliveryRow>,
+        segment: &SegmentRow,
     ) {
-        self.deliveries.insert((site, seq), (batch, row));
+        if self.deliveries.insert((site, seq), (batch, row)).is_none() {
+            self.hold(seq, || segment.clone());
+        }
         self.log.push_back((batch, Entry::Delivery(site, seq)));
     }
 

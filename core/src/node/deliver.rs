@@ -126,7 +126,7 @@ impl Node {
         self.stage.batch.put(Table::Deliveries, &keys::delivery(seq, site), &row);
         self.stage.batch.put(Table::Inflight, &keys::peer_seq(site, seq), &InflightRow { epoch });
         self.stage.count(site, Some(before), Some(row.state), segment.size);
-        self.book.set_delivery(batch, site, seq, Some(row.clone()));
+        self.book.set_delivery(batch, site, seq, Some(row.clone()), segment);
         self.note_delivery(site, segment, Some(scheduled), Some(&row), None);
         let offer = self.offer(site, seq, transfer, segment);
         let flight = Flight { row, conn, transfer, epoch, batch, sent: 0 };
@@ -319,7 +319,7 @@ impl Node {
         self.stage.count(site, Some(before), Some(row.state), segment.size);
         self.note_delivery(site, &segment, Some(before), Some(&row), None);
         let batch = self.stage.number();
-        self.book.set_delivery(batch, site, seq, Some(row));
+        self.book.set_delivery(batch, site, seq, Some(row), &segment);
         if let Some(peer) = self.peers.get_mut(&site) {
             peer.acked(now);
         }
@@ -348,7 +348,7 @@ impl Node {
         self.stage.batch.put(Table::Deadletters, &keys::deadletter(now.wall, seq, site), &dead);
         self.stage.count(site, Some(before), Some(row.state), segment.size);
         self.note_delivery(site, segment, Some(before), Some(&row), Some(cause));
-        self.book.set_delivery(self.stage.number(), site, seq, Some(row));
+        self.book.set_delivery(self.stage.number(), site, seq, Some(row), segment);
     }
 
     /// The destination had it before and let it go again: it leaves the required set.
@@ -364,7 +364,7 @@ impl Node {
         self.stage.count(site, Some(row.state), None, segment.size);
         self.note_delivery(site, &segment, Some(row.state), None, None);
         let batch = self.stage.number();
-        self.book.set_delivery(batch, site, seq, None);
+        self.book.set_delivery(batch, site, seq, None, &segment);
         segment.required = segment.required.saturating_sub(1);
         self.stage.batch.put(Table::Segments, &keys::seq(seq), &segment);
         self.book.set_segment(batch, seq, segment);
@@ -406,7 +406,7 @@ impl Node {
     ) {
         let key = due_key(site, seq, &row, segment);
         self.stage.batch.put_key(Table::Due, &key.key());
-        self.book.set_delivery(self.stage.number(), site, seq, Some(row.clone()));
+        self.book.set_delivery(self.stage.number(), site, seq, Some(row.clone()), segment);
         self.enter_window(key, row, segment);
     }
 

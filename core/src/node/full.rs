@@ -191,6 +191,7 @@ impl Node {
         let intents = intents.into_iter().chain(wreck.intents);
         self.stage.load(&recovery);
         self.incoming.load(&recovery);
+        self.stage_identity(&recovery);
         let mut rows: BTreeMap<(Seq, SiteNo), (SegmentRow, DeliveryRow)> =
             pairs.into_iter().zip(rows).filter_map(|(k, r)| Some((k, r?))).collect();
         self.hold_flights(&rows);

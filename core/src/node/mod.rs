@@ -150,8 +150,6 @@ impl Node {
         }
         let mut stage = Stage::new(&recovery);
         stage.meta.boot += 1;
-        let boot = crate::ledger::rows::MetaRow { value: stage.meta.boot };
-        stage.batch.put(Table::Meta, MetaName::Boot.key(), &boot);
         let mut incoming = Incoming::default();
         incoming.load(&recovery);
         let committed = BatchNo(recovery.meta_value(MetaName::Batch));
@@ -177,7 +175,7 @@ impl Node {
             incoming,
             reads: BTreeMap::new(),
             last_read: ReadNo(0),
-            reconcile: Reconcile::new(recovery.inflight, below),
+            reconcile: Reconcile::new(recovery.inflight.clone(), below),
             summary: ReconcileSummary::default(),
             stopping: false,
             drain_by: Instant::FAR,
@@ -185,31 +183,25 @@ impl Node {
             more: true,
             now,
         };
-        node.meet_peers(recovery.peers);
+        node.meet_peers(&recovery);
+        node.stage_identity(&recovery);
         Ok(node)
     }
 
     /// Peers of the ledger keep their numbers; peers of the configuration get one.
-    fn meet_peers(&mut self, rows: Vec<(SiteNo, PeerRow)>) {
-        for (site, row) in rows {
-            let mut peer = Peer::new(site, row.name.clone());
+    fn meet_peers(&mut self, recovery: &Recovery) {
+        for (site, row) in &recovery.peers {
+            let mut peer = Peer::new(*site, row.name.clone());
             peer.held = row.held;
             peer.last_acked = row.last_acked.map(UnixMillis);
-            self.sites.insert(row.name, site);
-            self.peers.insert(site, peer);
+            self.sites.insert(row.name.clone(), *site);
+            self.peers.insert(*site, peer);
         }
         for known in self.config.peers.clone() {
             let site = match self.sites.get(&known.name) {
                 Some(site) => *site,
                 None => {
                     let site = self.stage.next_site();
-                    let row = PeerRow {
-                        name: known.name.clone(),
-                        pin: known.pin.map(|p| p.to_vec()).unwrap_or_default(),
-                        held: false,
-                        last_acked: None,
-                    };
-                    self.stage.batch.put(Table::Peers, &keys::site(site), &row);
                     self.sites.insert(known.name.clone(), site);
                     self.peers.insert(site, Peer::new(site, known.name.clone()));
                     site
@@ -219,6 +211,29 @@ impl Node {
                 peer.known = true;
                 peer.address = known.address;
             }
+        }
+    }
+
+    /// Stages what this run rests on and the ledger does not have yet: its boot counter, and the
+    /// numbers of peers that are new.
+    fn stage_identity(&mut self, recovery: &Recovery) {
+        let boot = self.stage.meta.boot;
+        if recovery.meta_value(MetaName::Boot) != boot {
+            let row = crate::ledger::rows::MetaRow { value: boot };
+            self.stage.batch.put(Table::Meta, MetaName::Boot.key(), &row);
+        }
+        for peer in self.peers.values() {
+            if recovery.peers.iter().any(|(site, _)| *site == peer.site) {
+                continue;
+            }
+            let pin = self.config.peers.iter().find(|p| p.name == peer.name).and_then(|p| p.pin);
+            let row = PeerRow {
+                name: peer.name.clone(),
+                pin: pin.map(|p| p.to_vec()).unwrap_or_default(),
+                held: peer.held,
+                last_acked: None,
+            };
+            self.stage.batch.put(Table::Peers, &keys::site(peer.site), &row);
         }
     }
 

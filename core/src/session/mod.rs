@@ -5,6 +5,8 @@
 //! [`SessionEvent`] and comes back as a [`SessionCommand`]. Peer sessions, HTTP sessions and whatever
 //! comes later share the trait [`Session`]; a runtime drives all of them without knowing which.
 
+pub mod peer;
+
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;

@@ -1,6 +1,7 @@
 //! Arithmetic on times saturates and never goes below zero.
 
 use alloc::string::ToString;
+use alloc::vec::Vec;
 
 use quickcheck::quickcheck;
 
@@ -54,4 +55,65 @@ quickcheck! {
         let (first, second) = (UnixMillis(a.min(b)), UnixMillis(a.max(b)));
         now.mono <= now.instant_of(first) && now.instant_of(first) <= now.instant_of(second)
     }
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+fn seconds(n: u64) -> Instant {
+    Instant(n * SECOND)
+}
+
+fn wall(n: u64) -> UnixMillis {
+    UnixMillis(n * 1_000)
+}
+
+#[test]
+fn starts_at_the_later_of_system_and_high_water() {
+    let mut clock = EffectiveClock::start(seconds(0), wall(100), wall(500));
+    assert_eq!(clock.now(seconds(0), wall(100)).wall, wall(500));
+    let mut clock = EffectiveClock::start(seconds(0), wall(500), wall(100));
+    assert_eq!(clock.now(seconds(0), wall(500)).wall, wall(500));
+}
+
+#[test]
+fn follows_a_steady_system_clock_exactly() {
+    let mut clock = EffectiveClock::start(seconds(0), wall(1_000), wall(0));
+    for n in 1..10_000 {
+        let system = UnixMillis(1_000_000 + n * 7);
+        assert_eq!(clock.now(Instant(n * 7_000_000), system).wall, system);
+    }
+}
+
+#[test]
+fn a_step_of_the_system_clock_is_caught_up_with_in_ten_times_its_length() {
+    for (step, due) in [(3_600i64, 36_000u64), (-3_600, 36_000)] {
+        let mut clock = EffectiveClock::start(seconds(0), wall(100_000), wall(0));
+        let system = |n: u64| wall((100_000 + n).strict_add_signed(step));
+        for n in 1..due - 20 {
+            let now = clock.now(seconds(n), system(n)).wall;
+            assert_ne!(now.0.abs_diff(system(n).0) / 1_000, 0, "{n} s after {step} s");
+        }
+        let now = clock.now(seconds(due + 1), system(due + 1)).wall;
+        assert!(now.0.abs_diff(system(due + 1).0) <= 1, "{now}");
+    }
+}
+
+#[test]
+fn never_goes_back_and_never_runs_away() {
+    fn check(steps: Vec<(u32, u64)>) -> bool {
+        let mut clock = EffectiveClock::start(seconds(0), wall(1_000_000), wall(0));
+        let (mut mono, mut last) = (0u64, clock.now(seconds(0), wall(1_000_000)).wall);
+        for (passed, system) in steps {
+            mono += u64::from(passed);
+            let now = clock.now(Instant(mono), UnixMillis(system)).wall;
+            let ran = now.0 - last.0;
+            let most = u64::from(passed) / NANOS_PER_MILLI;
+            if now < last || ran > most + most / EffectiveClock::SLEW + 2 {
+                return false;
+            }
+            last = now;
+        }
+        true
+    }
+    quickcheck::quickcheck(check as fn(Vec<(u32, u64)>) -> bool);
 }

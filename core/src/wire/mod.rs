@@ -4,9 +4,22 @@
 //! byte and a body. Bodies are minicbor maps with numbered fields, except that the bytes of SEGMENT, and
 //! those riding with an OFFER, stand raw behind a fixed header.
 
+mod decode;
+mod encode;
+mod fault;
+mod reader;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+pub use decode::{decode, frame_len};
+pub use encode::{encode, encode_offer, encode_segment};
+pub use fault::WireFault;
+
+use crate::code::codes;
 use crate::id::{BlobDigest, Epoch, SegmentId, TransferNo};
 use crate::segment::{Destinations, Meta};
 
@@ -14,6 +27,47 @@ use crate::segment::{Destinations, Meta};
 pub const VERSION: u16 = 1;
 /// The ALPN protocol name.
 pub const ALPN: &[u8] = b"consign/1";
+/// REJECT code by which the offering side takes back its own offer: the transfer number is then one
+/// of the sender's of the REJECT. Codes from 128 on are never a [`crate::code::Refusal`].
+pub const WITHDRAWN: u8 = 128;
+/// Largest frame (type byte plus body) of every type but OFFER and SEGMENT.
+pub const CONTROL_MAX: usize = 4_096;
+/// Most features in a HELLO.
+pub const FEATURES_MAX: usize = 32;
+/// Longest name of a feature in bytes.
+pub const FEATURE_MAX: usize = 64;
+
+codes! {
+    /// Frame types of protocol 1.
+    pub enum Kind {
+        /// What a side says first.
+        Hello = 0x01, "HELLO";
+        /// A segment is offered.
+        Offer = 0x02, "OFFER";
+        /// A piece of content.
+        Segment = 0x03, "SEGMENT";
+        /// A segment is durably held.
+        Ack = 0x04, "ACK";
+        /// Content is asked for.
+        Accept = 0x05, "ACCEPT";
+        /// An offer or a WANT is refused, or an offer taken back.
+        Reject = 0x06, "REJECT";
+        /// A sign of life is asked for.
+        Ping = 0x07, "PING";
+        /// The sign of life.
+        Pong = 0x08, "PONG";
+        /// The session ends.
+        Goodbye = 0x09, "GOODBYE";
+        /// More may be sent.
+        Credit = 0x0A, "CREDIT";
+        /// How a routed segment fared.
+        Receipt = 0x0B, "RECEIPT";
+        /// Content is asked for (repair).
+        Want = 0x0C, "WANT";
+        /// A receipt is kept.
+        ReceiptOk = 0x0D, "RECEIPT_OK";
+    }
+}
 
 /// What one site tells the other first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,13 +142,29 @@ pub enum Wanted {
     Blob(BlobDigest),
 }
 
+/// An OFFER that names its transfer and segment but breaks a rule otherwise: refused, while the
+/// session goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadOffer {
+    /// Number of the transfer.
+    pub transfer: TransferNo,
+    /// Identity it claims.
+    pub id: SegmentId,
+    /// Bytes of a body that rode along: they have spent credit.
+    pub rode: usize,
+    /// The rule.
+    pub fault: WireFault,
+}
+
 /// One frame. Content is borrowed from the buffer it was decoded from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// 0x01
     Hello(Hello),
-    /// 0x02; a small body may ride along.
+    /// 0x02; a small body may ride along. An offer of size 0 always carries its empty body.
     Offer(Offer, Option<&'a [u8]>),
+    /// 0x02 with values that cannot be taken. Never encoded.
+    BadOffer(Box<BadOffer>),
     /// 0x03: a piece of content at most [`crate::limits::SEGMENT_MAX`] bytes long.
     Segment {
         /// The transfer it belongs to.
@@ -128,7 +198,7 @@ pub enum Frame<'a> {
         transfer: TransferNo,
         /// The segment.
         id: SegmentId,
-        /// A [`crate::code::Refusal`] number.
+        /// A [`crate::code::Refusal`] number, or [`WITHDRAWN`].
         code: u8,
         /// How long to wait, in milliseconds; 0 says nothing.
         retry_after: u64,

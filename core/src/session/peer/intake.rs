@@ -1,0 +1,151 @@
+//! Content of one transfer on its way from the peer to the store: hashed as it comes, gathered into
+//! chunks, checkpointed.
+
+use alloc::collections::VecDeque;
+
+use bytes::BytesMut;
+
+use super::fault::PeerFault;
+use crate::hash::{ChainFault, Checkpoint, Hasher};
+use crate::id::{BlobDigest, BlobNo, TransferNo};
+use crate::session::{SessionEvent, SessionOut};
+use crate::store::StoreRequest;
+
+/// Bytes handed to the store at a time, at most.
+const CHUNK: usize = 256 << 10;
+
+/// One transfer's content.
+#[derive(Debug)]
+pub(super) struct Intake {
+    transfer: TransferNo,
+    pub(super) blob: BlobNo,
+    size: u64,
+    every: u64,
+    hasher: Hasher,
+    chunk: BytesMut,
+    /// Bytes of credit that are in `chunk` or with the store.
+    held: u64,
+    /// Checkpoints that become true when the store has synced.
+    syncs: VecDeque<Checkpoint>,
+}
+
+impl Intake {
+    /// Content of `size` bytes that goes on where `chain` stands.
+    pub(super) fn new(
+        transfer: TransferNo,
+        blob: BlobNo,
+        size: u64,
+        chain: &[u8],
+        every: u64,
+    ) -> Result<Intake, ChainFault> {
+        let hasher = Hasher::resume_with_distance(&Checkpoint::decode(chain)?, every)?;
+        Ok(Intake {
+            transfer,
+            blob,
+            size,
+            every,
+            hasher,
+            chunk: BytesMut::new(),
+            held: 0,
+            syncs: VecDeque::new(),
+        })
+    }
+
+    /// How much of the content is here.
+    pub(super) fn received(&self) -> u64 {
+        self.hasher.offset()
+    }
+
+    pub(super) fn is_whole(&self) -> bool {
+        self.received() == self.size
+    }
+
+    /// Takes the bytes of a SEGMENT.
+    pub(super) fn take(
+        &mut self,
+        offset: u64,
+        mut data: &[u8],
+        out: &mut SessionOut,
+    ) -> Result<(), PeerFault> {
+        let (transfer, size, expected) = (self.transfer, self.size, self.received());
+        if offset != expected {
+            return Err(PeerFault::Gap { transfer, offset, expected });
+        }
+        let over = (data.len() as u64).saturating_sub(size.saturating_sub(offset));
+        if over > 0 {
+            return Err(PeerFault::Overlong { transfer, over, size });
+        }
+        self.held = self.held.saturating_add(data.len() as u64);
+        while !data.is_empty() {
+            data = self.take_piece(data, out);
+        }
+        if self.is_whole() {
+            self.flush(out);
+        }
+        Ok(())
+    }
+
+    /// Takes as much as fits the chunk and lies before the next checkpoint; returns the rest.
+    fn take_piece<'d>(&mut self, data: &'d [u8], out: &mut SessionOut) -> &'d [u8] {
+        let at = self.received();
+        if self.chunk.is_empty() {
+            let left = usize::try_from(self.size.saturating_sub(at)).unwrap_or(usize::MAX);
+            self.chunk.reserve(left.min(CHUNK));
+        }
+        let to_checkpoint = self.every.saturating_sub(at % self.every);
+        let to_checkpoint = usize::try_from(to_checkpoint).unwrap_or(usize::MAX);
+        let fits = CHUNK.saturating_sub(self.chunk.len()).min(to_checkpoint);
+        let (piece, rest) = data.split_at(fits.min(data.len()));
+        self.hasher.update(piece);
+        self.chunk.extend_from_slice(piece);
+        let checkpoint = if self.is_whole() { None } else { self.hasher.checkpoint() };
+        if checkpoint.is_some() || self.chunk.len() >= CHUNK {
+            self.flush(out);
+        }
+        if let Some(checkpoint) = checkpoint {
+            self.syncs.push_back(checkpoint);
+            out.requests.push(StoreRequest::Sync { blob: self.blob });
+        }
+        rest
+    }
+
+    /// Hands what is gathered to the store.
+    pub(super) fn flush(&mut self, out: &mut SessionOut) {
+        if !self.chunk.is_empty() {
+            let data = core::mem::take(&mut self.chunk).freeze();
+            out.requests.push(StoreRequest::Write { blob: self.blob, data });
+        }
+    }
+
+    /// So many bytes left memory. Returns how much credit that frees.
+    pub(super) fn written(&mut self, bytes: u64) -> u64 {
+        let freed = bytes.min(self.held.saturating_sub(self.chunk.len() as u64));
+        self.held = self.held.saturating_sub(freed);
+        freed
+    }
+
+    /// Everything before `offset` is durable.
+    pub(super) fn synced(&mut self, offset: u64, out: &mut SessionOut) {
+        while self.syncs.front().is_some_and(|c| c.offset <= offset) {
+            let Some(checkpoint) = self.syncs.pop_front() else { break };
+            if checkpoint.offset == offset {
+                out.events.push(SessionEvent::Checkpoint {
+                    transfer: self.transfer,
+                    blob: self.blob,
+                    offset,
+                    chain: checkpoint.encode(),
+                });
+            }
+        }
+    }
+
+    /// Credit that is still spent for this content.
+    pub(super) fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// Digest of what is here.
+    pub(super) fn digest(&self) -> BlobDigest {
+        self.hasher.finalize()
+    }
+}

@@ -1,0 +1,172 @@
+//! A full disk: growth is refused with its code, relief gets through, and everything adds up after.
+
+use std::time::Duration;
+
+use consign_core::code::Refusal;
+use consign_core::ledger::Table;
+use consign_core::ledger::rows::State;
+use consign_core::node::{Input, Note};
+use consign_core::segment::Class;
+use consign_core::session::{Outcome, SessionCommand};
+use consign_core::store::CommitFault;
+
+use crate::site::Site;
+
+fn full() -> CommitFault {
+    CommitFault::Full("no space left on device".into())
+}
+
+#[test]
+fn an_accept_whose_commit_finds_no_space_is_refused_and_leaves_nothing() {
+    let mut site = Site::new(&["beta"]);
+    site.settle();
+    let client = site.client();
+    site.submit(client, 1, "one", &["beta"], Class::Normal);
+    site.turn();
+    site.turn();
+    site.store.fail_commit(1, full());
+    site.store.set_ballast(64 << 20, false);
+    site.store.set_capacity(0);
+    site.commit();
+    site.settle();
+    let told = site.take_told(client);
+    let refused = matches!(&told[..], [SessionCommand::Refuse { refusal: Refusal::DiskFull, .. }]);
+    assert!(refused, "{told:?}");
+    assert_eq!((site.store.rows(Table::Segments), site.store.parked()), (0, 0));
+    assert!(site.halted.is_none());
+    // While space is short the next one is refused before anything is staged.
+    let client = site.client();
+    site.submit(client, 1, "two", &["beta"], Class::Normal);
+    site.settle();
+    let told = site.take_told(client);
+    assert!(matches!(&told[..], [SessionCommand::Refuse { refusal: Refusal::DiskFull, .. }]));
+    // Space comes back: it goes on by itself.
+    site.store.set_capacity(u64::MAX);
+    site.store.set_ballast(64 << 20, true);
+    for _ in 0..5 {
+        site.wait(Duration::from_secs(10));
+    }
+    assert!(site.notes.contains(&Note::RoomAgain));
+    let id = site.queue("three", &["beta"]);
+    assert!(site.delivery(id, "beta").is_some());
+    site.audit();
+}
+
+#[test]
+fn acks_of_a_failed_batch_are_judged_again_and_kept() {
+    let mut site = Site::new(&["beta"]);
+    let ids: Vec<_> = (0..5).map(|i| site.queue(&format!("n{i}"), &["beta"])).collect();
+    let conn = site.session("beta");
+    site.settle();
+    let sends = site.sendings();
+    for (_, sending) in &sends[..2] {
+        site.outcome(conn, sending.offer.transfer, Outcome::Acked);
+    }
+    site.turn(); // both acks are in the batch under way
+    site.outcome(conn, sends[2].1.offer.transfer, Outcome::Acked);
+    site.turn(); // and one is staged behind it
+    site.store.fail_commit(1, full());
+    site.commit();
+    site.settle();
+    let mut acked = 0;
+    for id in &ids {
+        acked += usize::from(site.delivery(*id, "beta").unwrap().state == State::Acked);
+    }
+    assert_eq!(acked, 3);
+    // The others are still in flight on the live session and end as usual.
+    for (_, sending) in &sends[3..] {
+        site.outcome(conn, sending.offer.transfer, Outcome::Acked);
+    }
+    site.settle();
+    site.audit();
+    assert_eq!(site.store.rows(Table::Inflight), 0);
+}
+
+#[test]
+fn a_claim_of_a_failed_batch_is_not_sent_and_is_claimed_again() {
+    let mut site = Site::new(&["beta"]);
+    let id = site.queue("one", &["beta"]);
+    let conn = site.connect("beta", true);
+    site.settle();
+    site.hello(conn, "beta");
+    site.turn();
+    site.store.fail_commit(1, full());
+    site.commit();
+    site.turn();
+    assert!(site.sendings().is_empty());
+    site.settle();
+    assert_eq!(site.sendings().len(), 1);
+    assert_eq!(site.delivery(id, "beta").unwrap().attempts, 1);
+    site.audit();
+}
+
+#[test]
+fn ten_full_commits_in_a_row_stop_the_process() {
+    let mut site = Site::new(&["beta"]);
+    site.queue("one", &["beta"]);
+    let conn = site.session("beta");
+    site.settle();
+    let sends = site.sendings();
+    for n in 1..=12 {
+        site.store.fail_commit(n, full());
+    }
+    site.outcome(conn, sends[0].1.offer.transfer, Outcome::Acked);
+    for _ in 0..40 {
+        site.wait(Duration::from_secs(1));
+        if site.halted.is_some() {
+            return;
+        }
+    }
+    panic!("relief that finds no space was tried without end");
+}
+
+#[test]
+fn any_other_commit_error_stops_the_process_at_once() {
+    let mut site = Site::new(&["beta"]);
+    site.settle();
+    let client = site.client();
+    site.submit(client, 1, "one", &["beta"], Class::Normal);
+    site.turn();
+    site.turn();
+    site.store.fail_commit(1, CommitFault::Broken("input/output error".into()));
+    site.commit();
+    site.turn();
+    assert_eq!(site.halted.as_deref(), Some("input/output error"));
+    assert!(site.take_told(client).is_empty(), "nothing is promised");
+}
+
+#[test]
+fn the_very_first_commit_may_find_no_space() {
+    let mut site = Site::new(&["beta"]);
+    let conn = site.connect("beta", true);
+    site.turn();
+    site.store.fail_commit(1, full());
+    site.commit();
+    site.settle();
+    let started = site.promises();
+    assert_eq!(started.len(), 1, "{started:?}");
+    site.hello(conn, "beta");
+    let id = site.queue("one", &["beta"]);
+    assert_eq!(site.delivery(id, "beta").unwrap().attempts, 1);
+    site.audit();
+}
+
+#[test]
+fn a_session_that_ends_while_relief_is_judged_again_loses_nothing() {
+    let mut site = Site::new(&["beta"]);
+    let id = site.queue("one", &["beta"]);
+    let other = site.queue("two", &["beta"]);
+    let conn = site.session("beta");
+    site.settle();
+    let sends = site.sendings();
+    site.outcome(conn, sends[0].1.offer.transfer, Outcome::Acked);
+    site.turn();
+    site.store.fail_commit(1, full());
+    site.commit();
+    site.turn(); // rows are asked for again
+    site.input(Input::Closed { conn, why: "reset".into() });
+    site.settle();
+    let states = [id, other].map(|id| site.delivery(id, "beta").unwrap().state);
+    assert!(states.contains(&State::Acked) && states.contains(&State::Failed), "{states:?}");
+    site.audit();
+}

@@ -1,0 +1,9 @@
+//! The node on a store in memory, driven by hand: scripted stories, and random lives that must end
+//! well.
+
+mod full;
+mod life;
+mod receive;
+mod relay;
+mod site;
+mod start;

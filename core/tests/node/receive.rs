@@ -1,0 +1,283 @@
+//! Taking content from peers and large content from local clients.
+
+use consign_core::code::Refusal;
+use consign_core::hash::Hasher;
+use consign_core::id::{BlobNo, ConnId, Handle, TransferNo};
+use consign_core::ledger::Table;
+use consign_core::ledger::rows::Body;
+use consign_core::limits::CHECKPOINT_EVERY;
+use consign_core::node::Input;
+use consign_core::segment::Destinations;
+use consign_core::session::{Broken, Content, Promise, SessionCommand, SessionEvent, Submission};
+use consign_core::store::{StoreEvent, StoreFault, StoreRequest};
+use consign_core::wire::Offer;
+
+use crate::site::{Site, recovery};
+
+fn to_alpha() -> Destinations {
+    Destinations::named(vec!["alpha".into()]).unwrap()
+}
+
+fn offer_inline(
+    site: &mut Site,
+    conn: ConnId,
+    transfer: u32,
+    name: &str,
+    to: Destinations,
+) -> Offer {
+    let body = name.as_bytes();
+    let offer = Site::make_offer(name, body, transfer, to);
+    let handle = Handle { conn, number: transfer };
+    site.store.request(conn, StoreRequest::Park { handle, data: body.to_vec().into() });
+    let event = SessionEvent::Offered { offer: Box::new(offer.clone()), body: Some(handle) };
+    site.input(Input::Session(conn, event));
+    offer
+}
+
+fn offer_blob(site: &mut Site, conn: ConnId, transfer: u32, body: &[u8]) -> Offer {
+    let offer = Site::make_offer("big", body, transfer, to_alpha());
+    let event = SessionEvent::Offered { offer: Box::new(offer.clone()), body: None };
+    site.input(Input::Session(conn, event));
+    offer
+}
+
+fn accepted(site: &mut Site) -> (BlobNo, u64, Vec<u8>) {
+    match site.promises().pop() {
+        Some((_, Promise::Accept { blob, offset, chain, .. })) => (blob, offset, chain),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Writes a file the way a session would, up to but without its end.
+fn write(site: &mut Site, conn: ConnId, blob: BlobNo, offset: u64, data: &[u8]) {
+    assert_eq!(site.store.request(conn, StoreRequest::Create { blob, offset }), None);
+    site.store.request(conn, StoreRequest::Write { blob, data: data.to_vec().into() });
+}
+
+#[test]
+fn a_small_segment_is_acked_after_its_commit() {
+    let mut site = Site::new(&["beta"]);
+    let conn = site.session("beta");
+    site.settle();
+    let offer = offer_inline(&mut site, conn, 1, "one", to_alpha());
+    site.turn();
+    site.turn();
+    assert!(site.has_batch() && site.take_told(conn).is_empty());
+    site.commit();
+    site.turn();
+    let (_, promise) = site.promises().pop().unwrap();
+    assert_eq!(promise, Promise::Ack { transfer: TransferNo(1), id: offer.id });
+    assert!(site.segment(offer.id).unwrap().here);
+    site.settle();
+    site.audit();
+}
+
+#[test]
+fn a_duplicate_is_acked_again_without_a_second_charge() {
+    let mut site = Site::new(&["beta"]);
+    let conn = site.session("beta");
+    offer_inline(&mut site, conn, 1, "one", to_alpha());
+    offer_inline(&mut site, conn, 2, "one", to_alpha());
+    site.settle();
+    assert_eq!(site.promises().len(), 2);
+    offer_inline(&mut site, conn, 3, "one", to_alpha());
+    let commits = site.store.commits();
+    site.settle();
+    assert_eq!(site.promises().len(), 1);
+    assert_eq!(site.store.commits(), commits, "no write");
+    assert_eq!((site.store.rows(Table::Segments), site.store.parked()), (1, 0));
+    site.audit();
+}
+
+#[test]
+fn a_site_on_the_way_hands_on_and_one_that_is_not_refuses() {
+    let mut site = Site::new(&["beta", "gamma"]);
+    let conn = site.session("beta");
+    site.settle();
+    let gamma = Destinations::named(vec!["gamma".into()]).unwrap();
+    let offer = offer_inline(&mut site, conn, 1, "one", gamma);
+    site.settle();
+    assert!(!site.segment(offer.id).unwrap().here);
+    assert!(site.delivery(offer.id, "gamma").is_some());
+    assert!(site.delivery(offer.id, "beta").is_none(), "never back to where it came from");
+    site.take_told(conn);
+    let delta = Destinations::named(vec!["delta".into()]).unwrap();
+    offer_inline(&mut site, conn, 2, "two", delta);
+    site.settle();
+    let told = site.take_told(conn);
+    assert!(matches!(&told[..], [SessionCommand::Refuse { refusal: Refusal::NotAddressed, .. }]));
+    assert_eq!(site.store.parked(), 0);
+    site.audit();
+}
+
+#[test]
+fn the_file_is_created_only_after_the_reservation_is_durable() {
+    let mut site = Site::new(&["beta"]);
+    let conn = site.session("beta");
+    site.settle();
+    let body = vec![7u8; 100_000];
+    let offer = offer_blob(&mut site, conn, 1, &body);
+    site.turn();
+    site.turn();
+    assert!(site.has_batch() && site.promises().is_empty());
+    site.commit();
+    site.turn();
+    let (blob, offset, _) = accepted(&mut site);
+    assert_eq!(offset, 0);
+    assert_eq!(recovery(&site.store).incoming[0].1.reserved, 100_000);
+    write(&mut site, conn, blob, 0, &body);
+    let done = site.store.request(conn, StoreRequest::Finish { blob });
+    assert_eq!(done, Some(StoreEvent::Finished { blob, size: 100_000 }));
+    site.input(Input::Session(conn, SessionEvent::Received { transfer: TransferNo(1), blob }));
+    site.settle();
+    assert!(matches!(site.promises()[..], [(_, Promise::Ack { .. })]));
+    assert_eq!(site.segment(offer.id).unwrap().body, Body::Blob(blob));
+    assert_eq!((site.store.rows(Table::Incoming), site.store.rows(Table::Blobs)), (0, 1));
+    site.audit();
+}
+
+#[test]
+fn a_cut_transfer_resumes_at_its_checkpoint_even_after_a_restart() {
+    let mut site = Site::new(&["beta"]);
+    let conn = site.session("beta");
+    site.settle();
+    let body: Vec<u8> = (0..CHECKPOINT_EVERY as usize + 1000).map(|i| (i % 251) as u8).collect();
+    let offer = offer_blob(&mut site, conn, 1, &body);
+    site.settle();
+    let (blob, _, _) = accepted(&mut site);
+    let first = &body[..CHECKPOINT_EVERY as usize];
+    write(&mut site, conn, blob, 0, first);
+    site.store.request(conn, StoreRequest::Sync { blob });
+    let mut hasher = Hasher::new();
+    hasher.update(first);
+    let chain = hasher.checkpoint().expect("at a checkpoint").encode();
+    let event = SessionEvent::Checkpoint {
+        transfer: TransferNo(1),
+        blob,
+        offset: CHECKPOINT_EVERY,
+        chain: chain.clone(),
+    };
+    site.input(Input::Session(conn, event));
+    site.settle();
+    let mut site = site.restart();
+    let conn = site.session("beta");
+    site.settle();
+    offer_blob(&mut site, conn, 1, &body);
+    site.settle();
+    assert_eq!(accepted(&mut site), (blob, CHECKPOINT_EVERY, chain));
+    write(&mut site, conn, blob, CHECKPOINT_EVERY, &body[CHECKPOINT_EVERY as usize..]);
+    site.store.request(conn, StoreRequest::Finish { blob });
+    site.input(Input::Session(conn, SessionEvent::Received { transfer: TransferNo(1), blob }));
+    site.settle();
+    assert_eq!(site.segment(offer.id).unwrap().body, Body::Blob(blob));
+    site.audit();
+}
+
+#[test]
+fn content_that_does_not_match_is_given_up_and_its_space_comes_back() {
+    for why in [Broken::Mismatch, Broken::Cut, Broken::Store(StoreFault::Full("full".into()))] {
+        let mut site = Site::new(&["beta"]);
+        let conn = site.session("beta");
+        site.settle();
+        offer_blob(&mut site, conn, 1, &[1; 70_000]);
+        site.settle();
+        let (blob, _, _) = accepted(&mut site);
+        write(&mut site, conn, blob, 0, &[2; 70_000]);
+        site.store.request(conn, StoreRequest::Abandon { blob });
+        let event = SessionEvent::Broken { transfer: TransferNo(1), blob, why: why.clone() };
+        site.input(Input::Session(conn, event));
+        site.settle();
+        assert_eq!((site.store.rows(Table::Incoming), site.store.rows(Table::Doomed)), (0, 0));
+        assert_eq!(site.store.files().count(), 0, "{why:?}");
+        let used =
+            recovery(&site.store).meta_value(consign_core::ledger::rows::MetaName::UsedBytes);
+        assert_eq!(used, 0, "{why:?}");
+        site.audit();
+    }
+}
+
+#[test]
+fn content_is_taken_from_one_source_at_a_time() {
+    let mut site = Site::new(&["beta", "gamma"]);
+    let (beta, gamma) = (site.session("beta"), site.session("gamma"));
+    offer_blob(&mut site, beta, 1, &[1; 70_000]);
+    site.settle();
+    offer_blob(&mut site, gamma, 1, &[1; 70_000]);
+    site.settle();
+    let told = site.take_told(gamma);
+    assert!(
+        matches!(&told[..], [SessionCommand::Refuse { refusal: Refusal::Busy, .. }]),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn large_local_content_is_reserved_extended_and_accepted() {
+    let mut site = Site::new(&["beta"]);
+    site.settle();
+    let client = site.client();
+    let ticket = TransferNo(1);
+    site.input(Input::Session(client, SessionEvent::Reserve { ticket, size: None }));
+    site.settle();
+    let (blob, _, _) = accepted(&mut site);
+    site.input(Input::Session(client, SessionEvent::Extend { ticket, blob }));
+    site.settle();
+    let step = consign_core::limits::RESERVE_STEP;
+    assert_eq!(recovery(&site.store).incoming[0].1.reserved, 2 * step);
+    let body = vec![9u8; 200_000];
+    write(&mut site, client, blob, 0, &body);
+    site.store.request(client, StoreRequest::Finish { blob });
+    let offer = Site::make_offer("big", &body, 1, to_alpha());
+    let submission = Box::new(Submission {
+        meta: offer.meta.clone(),
+        to: Destinations::named(vec!["beta".into()]).unwrap(),
+        id: offer.id,
+        digest: offer.digest,
+        size: offer.size,
+        content: Content::Blob(blob),
+    });
+    site.input(Input::Session(
+        client,
+        SessionEvent::Submit { ticket, submission: submission.clone() },
+    ));
+    site.settle();
+    assert!(site.promises().iter().any(|(_, p)| matches!(p, Promise::Accepted { .. })));
+    let used = recovery(&site.store).meta_value(consign_core::ledger::rows::MetaName::UsedBytes);
+    assert_eq!(used, 200_000);
+    // The same content under another name shares the file.
+    let client = site.client();
+    site.input(Input::Session(client, SessionEvent::Reserve { ticket, size: Some(200_000) }));
+    site.settle();
+    let (second, _, _) = accepted(&mut site);
+    write(&mut site, client, second, 0, &body);
+    site.store.request(client, StoreRequest::Finish { blob: second });
+    let mut other = *submission;
+    other.meta.name = "copy".into();
+    other.id = consign_core::segment::segment_id(&other.meta, &other.digest);
+    other.content = Content::Blob(second);
+    let submission = Box::new(other);
+    site.input(Input::Session(client, SessionEvent::Submit { ticket, submission }));
+    site.settle();
+    assert_eq!((site.store.rows(Table::Blobs), site.store.files().count()), (1, 1));
+    let used = recovery(&site.store).meta_value(consign_core::ledger::rows::MetaName::UsedBytes);
+    assert_eq!(used, 200_000);
+    site.audit();
+}
+
+#[test]
+fn a_local_client_that_goes_away_leaves_nothing_behind() {
+    let mut site = Site::new(&["beta"]);
+    site.settle();
+    let client = site.client();
+    let event = SessionEvent::Reserve { ticket: TransferNo(1), size: Some(1 << 20) };
+    site.input(Input::Session(client, event));
+    site.settle();
+    let (blob, _, _) = accepted(&mut site);
+    write(&mut site, client, blob, 0, &[1; 1000]);
+    site.store.conn_ended(client);
+    site.input(Input::Closed { conn: client, why: "reset".into() });
+    site.settle();
+    assert_eq!((site.store.rows(Table::Incoming), site.store.rows(Table::Doomed)), (0, 0));
+    assert_eq!(site.store.files().count(), 0);
+    site.audit();
+}

@@ -1,0 +1,400 @@
+//! One site without sockets: a pump, a store in memory, and peers played by the test.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use consign_core::code::Refusal;
+use consign_core::config::{Config, PeerConfig};
+use consign_core::id::{BlobDigest, ConnId, Handle, SegmentId, Seq, SiteNo, TransferNo};
+use consign_core::ledger::read::{self, ReadRequest, Recovery};
+use consign_core::ledger::rows::{CounterRow, DeliveryRow, SegmentRow, State};
+use consign_core::ledger::{Table, codec, keys};
+use consign_core::mem::MemStore;
+use consign_core::node::{Action, Input, Node, Note};
+use consign_core::pump::{Host, Pump};
+use consign_core::segment::{Class, Destinations, Meta, segment_id};
+use consign_core::session::{
+    Content, Identity, Outcome, PeerLimits, Promise, Sending, SessionCommand, SessionEvent,
+    Submission,
+};
+use consign_core::store::{Batch, Snapshot, StoreRequest};
+use consign_core::time::{Instant, Now, UnixMillis};
+use consign_core::wire::Offer;
+
+/// What the pump hands out.
+#[derive(Default)]
+struct Outbox {
+    actions: VecDeque<Action>,
+    batch: Option<Batch>,
+}
+
+impl Host for Outbox {
+    fn act(&mut self, action: Action) {
+        self.actions.push_back(action);
+    }
+    fn commit(&mut self, batch: Batch) {
+        assert!(self.batch.is_none(), "two commits under way");
+        self.batch = Some(batch);
+    }
+}
+
+pub struct Site {
+    pub pump: Pump,
+    pub store: MemStore,
+    pub now: Now,
+    pub config: Config,
+    inbox: VecDeque<Input>,
+    outbox: Outbox,
+    /// What sessions were told.
+    pub told: VecDeque<(ConnId, SessionCommand)>,
+    pub notes: Vec<Note>,
+    pub dials: Vec<String>,
+    pub halted: Option<String>,
+    pub drained: bool,
+    next_conn: u32,
+}
+
+pub const START: u64 = 1_800_000_000_000;
+
+pub fn config(peers: &[&str]) -> Config {
+    let peer = |name: &&str| PeerConfig {
+        name: name.to_string(),
+        address: format!("{name}.example:7400"),
+        pin: None,
+    };
+    Config {
+        name: "alpha".into(),
+        peers: peers.iter().map(peer).collect(),
+        min_free: 0,
+        ..Config::default()
+    }
+}
+
+impl Site {
+    pub fn new(peers: &[&str]) -> Site {
+        Site::with(config(peers))
+    }
+
+    pub fn with(config: Config) -> Site {
+        Site::on(MemStore::new(), config, Now { mono: Instant(1), wall: UnixMillis(START) })
+    }
+
+    /// A site that starts on what a store holds.
+    pub fn on(store: MemStore, config: Config, now: Now) -> Site {
+        let recovery = recovery(&store);
+        let node = Node::recover(config.clone(), recovery, now).unwrap();
+        Site {
+            pump: Pump::new(node),
+            store,
+            now,
+            config,
+            inbox: VecDeque::new(),
+            outbox: Outbox::default(),
+            told: VecDeque::new(),
+            notes: Vec::new(),
+            dials: Vec::new(),
+            halted: None,
+            drained: false,
+            next_conn: 1,
+        }
+    }
+
+    /// The process dies now and starts again on what is durable.
+    pub fn restart(mut self) -> Site {
+        self.store.crash();
+        let mut next = Site::on(self.store, self.config, self.now);
+        next.next_conn = self.next_conn;
+        next
+    }
+
+    pub fn input(&mut self, input: Input) {
+        self.inbox.push_back(input);
+    }
+
+    /// One turn of the pump; its actions go to where they belong, the batch waits.
+    pub fn turn(&mut self) -> Option<Instant> {
+        let mut inputs = std::mem::take(&mut self.inbox);
+        let deadline = self.pump.turn(self.now, &mut inputs.drain(..), &mut self.outbox);
+        while let Some(action) = self.outbox.actions.pop_front() {
+            self.act(action);
+        }
+        deadline
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Command(conn, command) => self.told.push_back((conn, command)),
+            Action::Read(number, request) => {
+                let result = self.store.read(&request);
+                self.inbox.push_back(Input::Read(number, result));
+            }
+            Action::Errand(errand) => self.inbox.extend(self.store.errand(errand)),
+            Action::Dial { name, .. } => self.dials.push(name),
+            Action::Note(note) => self.notes.push(note),
+            Action::Drained => self.drained = true,
+            Action::Halt(why) => self.halted = Some(why),
+        }
+    }
+
+    /// Whether a batch has been handed over and not been committed yet.
+    pub fn has_batch(&self) -> bool {
+        self.outbox.batch.is_some()
+    }
+
+    /// Inputs that wait for the next turn.
+    pub fn has_inputs(&self) -> bool {
+        !self.inbox.is_empty()
+    }
+
+    /// The store commits, or fails to commit, what was handed over.
+    pub fn commit(&mut self) {
+        if let Some(batch) = self.outbox.batch.take() {
+            assert!(batch.rows() <= consign_core::limits::BATCH_ROWS, "{} rows", batch.rows());
+            let answer = self.store.commit(&batch);
+            self.inbox.push_back(answer);
+        }
+    }
+
+    /// Turns and commits until nothing happens any more without time passing.
+    pub fn settle(&mut self) {
+        for _ in 0..10_000 {
+            let deadline = self.turn();
+            self.commit();
+            let at_once = deadline.is_some_and(|at| at <= self.now.mono);
+            if self.inbox.is_empty() && !at_once {
+                return;
+            }
+        }
+        panic!("the node does not come to rest");
+    }
+
+    /// Time passes.
+    pub fn wait(&mut self, d: Duration) {
+        self.now = Now { mono: self.now.mono.after(d), wall: self.now.wall.after(d) };
+        self.input(Input::Timer);
+        self.settle();
+    }
+
+    pub fn conn(&mut self) -> ConnId {
+        self.next_conn += 1;
+        ConnId { slot: self.next_conn % 7, generation: self.next_conn }
+    }
+
+    /// A peer connects; whether it was this side that dialled.
+    pub fn connect(&mut self, name: &str, dialled: bool) -> ConnId {
+        let conn = self.conn();
+        let identity = Identity {
+            name: name.to_string(),
+            fingerprint: [7; 32],
+            not_after: self.now.wall.0 + 86_400_000,
+        };
+        self.input(Input::Connected { conn, identity, dialled });
+        conn
+    }
+
+    pub fn hello(&mut self, conn: ConnId, name: &str) {
+        let limits = PeerLimits { name: name.to_string(), max_segment: None, max_offers: 64 };
+        self.input(Input::Session(conn, SessionEvent::Ready(limits)));
+    }
+
+    /// A peer's session from the handshake to its HELLO.
+    pub fn session(&mut self, name: &str) -> ConnId {
+        let conn = self.connect(name, true);
+        self.settle();
+        let started =
+            self.promises().iter().any(|(c, p)| *c == conn && matches!(p, Promise::Start { .. }));
+        assert!(started, "no start for {name}");
+        self.hello(conn, name);
+        conn
+    }
+
+    /// A local client is there.
+    pub fn client(&mut self) -> ConnId {
+        let conn = self.conn();
+        self.input(Input::Opened { conn });
+        conn
+    }
+
+    pub fn submit(
+        &mut self,
+        client: ConnId,
+        ticket: u32,
+        name: &str,
+        to: &[&str],
+        class: Class,
+    ) -> SegmentId {
+        let body = format!("content of {name}").into_bytes();
+        let digest = BlobDigest(*blake3::hash(&body).as_bytes());
+        let meta = Meta { name: name.to_string(), class, ..Meta::default() };
+        let id = segment_id(&meta, &digest);
+        let handle = Handle { conn: client, number: ticket };
+        let size = body.len() as u64;
+        self.store.request(client, StoreRequest::Park { handle, data: body.into() });
+        let to = match to {
+            ["*"] => Destinations::All,
+            names => Destinations::named(names.iter().map(|n| n.to_string()).collect()).unwrap(),
+        };
+        let content = Content::Parked(handle);
+        let submission = Box::new(Submission { meta, to, id, digest, size, content });
+        self.input(Input::Session(
+            client,
+            SessionEvent::Submit { ticket: TransferNo(ticket), submission },
+        ));
+        id
+    }
+
+    /// Submits and waits until it is queued.
+    pub fn queue(&mut self, name: &str, to: &[&str]) -> SegmentId {
+        let client = self.client();
+        let id = self.submit(client, 1, name, to, Class::Normal);
+        self.settle();
+        let told = self.take_told(client);
+        let queued = matches!(&told[..], [SessionCommand::Promised(_)]);
+        assert!(queued, "{name}: {told:?}");
+        self.input(Input::Closed { conn: client, why: String::new() });
+        id
+    }
+
+    /// An offer as a peer would make it.
+    pub fn make_offer(name: &str, body: &[u8], transfer: u32, to: Destinations) -> Offer {
+        let digest = BlobDigest(*blake3::hash(body).as_bytes());
+        let meta = Meta { name: name.to_string(), ..Meta::default() };
+        Offer {
+            transfer: TransferNo(transfer),
+            id: segment_id(&meta, &digest),
+            digest,
+            size: body.len() as u64,
+            to,
+            origin: "beta".into(),
+            origin_seq: 1,
+            hops: 1,
+            meta,
+        }
+    }
+
+    /// What one connection was told since the last look.
+    pub fn take_told(&mut self, conn: ConnId) -> Vec<SessionCommand> {
+        let (mine, others): (Vec<_>, Vec<_>) = self.told.drain(..).partition(|(c, _)| *c == conn);
+        self.told = others.into();
+        mine.into_iter().map(|(_, command)| command).collect()
+    }
+
+    /// Promises kept since the last look, in order.
+    pub fn promises(&mut self) -> Vec<(ConnId, Promise)> {
+        let mut promises = Vec::new();
+        self.told.retain(|(conn, command)| match command {
+            SessionCommand::Promised(promised) => {
+                promises.push((*conn, promised.clone().into_inner()));
+                false
+            }
+            _ => true,
+        });
+        promises
+    }
+
+    /// Attempts handed to sessions since the last look.
+    pub fn sendings(&mut self) -> Vec<(ConnId, Sending)> {
+        let sends = self.promises().into_iter().filter_map(|(conn, promise)| match promise {
+            Promise::Send(sending) => Some((conn, *sending)),
+            _ => None,
+        });
+        sends.collect()
+    }
+
+    pub fn outcome(&mut self, conn: ConnId, transfer: TransferNo, outcome: Outcome) {
+        self.input(Input::Session(conn, SessionEvent::Outcome { transfer, outcome }));
+    }
+
+    pub fn rejected(refusal: Refusal) -> Outcome {
+        Outcome::Rejected { code: refusal.number(), retry_after: 0, text: refusal.word().into() }
+    }
+
+    /// The row of a delivery as it is durable.
+    pub fn delivery(&self, id: SegmentId, peer: &str) -> Option<DeliveryRow> {
+        let snapshot = self.store.snapshot();
+        let seq: consign_core::ledger::rows::IdRow =
+            read::row(&snapshot, Table::Ids, &keys::id(&id)).unwrap()?;
+        read::row(&snapshot, Table::Deliveries, &keys::delivery(seq.seq, self.site(peer))).unwrap()
+    }
+
+    pub fn segment(&self, id: SegmentId) -> Option<SegmentRow> {
+        let snapshot = self.store.snapshot();
+        let seq: consign_core::ledger::rows::IdRow =
+            read::row(&snapshot, Table::Ids, &keys::id(&id)).unwrap()?;
+        read::row(&snapshot, Table::Segments, &keys::seq(seq.seq)).unwrap()
+    }
+
+    pub fn site(&self, peer: &str) -> SiteNo {
+        let all = recovery(&self.store);
+        all.peers.iter().find(|(_, row)| row.name == peer).unwrap().0
+    }
+
+    /// Every count in the ledger adds up with the rows it counts, indexes with their rows.
+    pub fn audit(&self) {
+        let snapshot = self.store.snapshot();
+        let mut counters = std::collections::BTreeMap::<(SiteNo, u8), CounterRow>::new();
+        let (mut due, mut owed, mut inflight) = (0, 0, 0);
+        let mut sizes = std::collections::BTreeMap::new();
+        snapshot
+            .scan(Table::Segments, &[], &mut |key, value| {
+                let row: SegmentRow = codec::decode(Table::Segments, key, value).unwrap();
+                sizes.insert(Seq(keys::parse_u64(key).unwrap()), row);
+                true
+            })
+            .unwrap();
+        let mut acked = std::collections::BTreeMap::<Seq, u32>::new();
+        snapshot
+            .scan(Table::Deliveries, &[], &mut |key, value| {
+                let row: DeliveryRow = codec::decode(Table::Deliveries, key, value).unwrap();
+                let (seq, site) = keys::parse_delivery(key).unwrap();
+                let segment = &sizes[&seq];
+                let counter = counters.entry((site, row.state as u8)).or_default();
+                counter.count += 1;
+                counter.bytes += segment.size;
+                match row.state {
+                    State::Scheduled | State::Failed => {
+                        due += 1;
+                        owed += 1;
+                        let key = keys::DueKey {
+                            peer: site,
+                            class: segment.meta.class,
+                            at: UnixMillis(row.next_attempt_after),
+                            id8: keys::id8(&segment.id),
+                            seq,
+                        };
+                        assert!(snapshot.get(Table::Due, &key.key()).unwrap().is_some(), "{key:?}");
+                    }
+                    State::Inflight => {
+                        owed += 1;
+                        inflight += 1;
+                    }
+                    State::Acked => *acked.entry(seq).or_default() += 1,
+                    State::Deadletter => {}
+                }
+                true
+            })
+            .unwrap();
+        for (seq, row) in &sizes {
+            assert_eq!(row.acked, acked.get(seq).copied().unwrap_or(0), "acks of {seq}");
+            assert_eq!(row.relayed_at.is_some(), row.required > 0 && row.acked == row.required);
+        }
+        assert_eq!(self.store.rows(Table::Due), due, "due");
+        assert_eq!(self.store.rows(Table::Owed), owed, "owed");
+        assert_eq!(self.store.rows(Table::Inflight), inflight, "inflight");
+        let recovery = recovery(&self.store);
+        for (site, state, row) in &recovery.counters {
+            let counted = counters.remove(&(*site, *state)).unwrap_or_default();
+            assert_eq!(*row, counted, "counter of {site} {state}");
+        }
+        assert!(counters.is_empty(), "not counted: {counters:?}");
+        let segments = recovery.meta_value(consign_core::ledger::rows::MetaName::Segments);
+        assert_eq!(segments, sizes.len() as u64);
+    }
+}
+
+pub fn recovery(store: &MemStore) -> Recovery {
+    match store.read(&ReadRequest::Recovery).unwrap().body {
+        consign_core::ledger::read::Answer::Recovery(recovery) => *recovery,
+        other => panic!("{other:?}"),
+    }
+}

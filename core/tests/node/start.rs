@@ -1,0 +1,232 @@
+//! Start-up: what was in flight, what is missing, who may connect, and how it stops.
+
+use std::time::Duration;
+
+use consign_core::code::{Cause, Goodbye};
+use consign_core::id::BlobNo;
+use consign_core::ledger::Table;
+use consign_core::ledger::rows::{Body, State};
+use consign_core::node::{Input, Note};
+use consign_core::session::{Outcome, Promise, SessionCommand};
+
+use crate::site::Site;
+
+#[test]
+fn what_was_in_flight_is_failed_and_tried_again_with_its_attempts_kept() {
+    let mut site = Site::new(&["beta"]);
+    let id = site.queue("one", &["beta"]);
+    for attempt in 1..=3 {
+        site.session("beta");
+        site.settle();
+        assert_eq!(site.sendings().len(), 1);
+        let row = site.delivery(id, "beta").unwrap();
+        assert_eq!((row.state, row.attempts, row.spent), (State::Inflight, attempt, 0));
+        site = site.restart();
+        site.settle();
+        let row = site.delivery(id, "beta").unwrap();
+        assert_eq!((row.state, row.last_error), (State::Failed, Cause::Restart.number()));
+        site.audit();
+    }
+}
+
+#[test]
+fn no_session_starts_before_its_boot_is_durable() {
+    let mut site = Site::new(&["beta"]);
+    site.connect("beta", true);
+    site.turn();
+    assert!(site.has_batch() && site.promises().is_empty());
+    site.commit();
+    site.turn();
+    let (_, promise) = site.promises().pop().unwrap();
+    let Promise::Start { epoch, .. } = promise else { panic!("{promise:?}") };
+    assert_eq!((epoch.boot, epoch.session), (1, 1));
+    let mut site = site.restart();
+    site.connect("beta", true);
+    site.settle();
+    let (_, promise) = site.promises().pop().unwrap();
+    assert!(matches!(promise, Promise::Start { epoch, .. } if epoch.boot == 2));
+}
+
+#[test]
+fn missing_content_goes_to_the_dead_letters_and_its_neighbours_go_on() {
+    let mut site = Site::new(&["beta"]);
+    let ids: Vec<_> = (0..20).map(|i| site.queue(&format!("n{i}"), &["beta"])).collect();
+    let Body::Inline(lost) = site.segment(ids[7]).unwrap().body else { panic!() };
+    let mut batch = consign_core::store::Batch::new(consign_core::id::BatchNo(9_000));
+    let number = consign_core::ledger::rows::MetaRow { value: 9_000 };
+    batch.put(Table::Meta, b"batch", &number);
+    batch.del(Table::Bodies, &consign_core::ledger::keys::body(lost));
+    assert!(matches!(site.store.commit(&batch), Input::Committed { .. }));
+    let mut site = site.restart();
+    site.settle();
+    let row = site.delivery(ids[7], "beta").unwrap();
+    assert_eq!((row.state, row.last_error), (State::Deadletter, Cause::Missing.number()));
+    site.session("beta");
+    site.settle();
+    assert_eq!(site.sendings().len(), 19);
+    let summary = site.notes.iter().find_map(|n| match n {
+        Note::Reconciled(summary) => Some(*summary),
+        _ => None,
+    });
+    let summary = summary.unwrap();
+    assert_eq!((summary.checked, summary.missing), (20, 1));
+    site.audit();
+}
+
+#[test]
+fn files_without_rows_are_set_aside_and_never_newer_ones() {
+    let mut site = Site::new(&["beta"]);
+    site.settle();
+    site.store.plant_file(BlobNo(0), b"left behind");
+    site.store.plant_file(BlobNo(900), b"from the future");
+    let mut site = site.restart();
+    site.settle();
+    assert_eq!(site.store.quarantined(), [BlobNo(0)]);
+}
+
+#[test]
+fn start_up_over_and_over_changes_nothing_more() {
+    let mut site = Site::new(&["beta", "gamma"]);
+    for i in 0..30 {
+        site.queue(&format!("n{i}"), &["*"]);
+    }
+    site.session("beta");
+    site.settle();
+    site = site.restart();
+    for _ in 0..3 {
+        // Killed in the middle of start-up, three times.
+        site.turn();
+        site.commit();
+        site = site.restart();
+    }
+    site.settle();
+    site.audit();
+    assert_eq!(site.store.rows(Table::Inflight), 0);
+    assert_eq!(site.store.rows(Table::Due), 60);
+}
+
+#[test]
+fn strangers_and_doubles_are_turned_away() {
+    let mut site = Site::new(&["beta"]);
+    site.settle();
+    let stranger = site.connect("mallory", false);
+    site.settle();
+    let told = site.take_told(stranger);
+    assert!(matches!(&told[..], [SessionCommand::Close { why: Goodbye::UnknownPeer, .. }]));
+    // alpha < beta: the session that alpha dialled stays, whichever came first.
+    let ours = site.session("beta");
+    let theirs = site.connect("beta", false);
+    site.settle();
+    let told = site.take_told(theirs);
+    assert!(matches!(&told[..], [SessionCommand::Close { why: Goodbye::Replaced, .. }]));
+    assert!(site.take_told(ours).is_empty());
+    let newer = site.connect("beta", true);
+    site.settle();
+    let told = site.take_told(ours);
+    assert!(matches!(&told[..], [SessionCommand::Close { why: Goodbye::Replaced, .. }]));
+    assert!(matches!(site.promises()[..], [(c, Promise::Start { .. })] if c == newer));
+}
+
+#[test]
+fn a_session_the_larger_name_dialled_gives_way_to_ours() {
+    let mut site = Site::new(&["beta"]);
+    site.settle();
+    let theirs = site.connect("beta", false);
+    site.settle();
+    let ours = site.connect("beta", true);
+    site.settle();
+    let told = site.take_told(theirs);
+    assert!(
+        told.iter().any(|c| matches!(c, SessionCommand::Close { why: Goodbye::Replaced, .. })),
+        "{told:?}"
+    );
+    assert!(site.promises().iter().any(|(c, _)| *c == ours));
+}
+
+#[test]
+fn a_peer_is_dialled_at_once_and_then_with_growing_waits() {
+    let mut site = Site::new(&["beta"]);
+    site.settle();
+    assert_eq!(site.dials, ["beta"]);
+    let peer = site.site("beta");
+    let mut waits = Vec::new();
+    for _ in 0..6 {
+        site.input(Input::DialFailed { site: peer, why: "connection refused".into() });
+        site.settle();
+        let before = site.dials.len();
+        let mut waited = 0;
+        while site.dials.len() == before {
+            site.wait(Duration::from_millis(500));
+            waited += 1;
+        }
+        waits.push(waited);
+    }
+    assert!(waits.is_sorted() && waits[0] >= 2 && waits[5] >= 60, "{waits:?}");
+    // A sign of life ends the backoff.
+    site.input(Input::DialFailed { site: peer, why: "connection refused".into() });
+    let conn = site.connect("beta", false);
+    site.settle();
+    site.hello(conn, "beta");
+    site.settle();
+    let before = site.dials.len();
+    site.input(Input::Closed { conn, why: String::new() });
+    site.settle();
+    assert_eq!(site.dials.len(), before + 1);
+}
+
+#[test]
+fn a_drain_waits_for_what_is_in_flight_and_takes_nothing_new() {
+    let mut site = Site::new(&["beta"]);
+    let id = site.queue("one", &["beta"]);
+    let conn = site.session("beta");
+    site.settle();
+    let transfer = site.sendings()[0].1.offer.transfer;
+    site.input(Input::Stop);
+    site.settle();
+    assert!(!site.drained);
+    let client = site.client();
+    site.submit(client, 1, "two", &["beta"], consign_core::segment::Class::Normal);
+    site.settle();
+    let told = site.take_told(client);
+    assert!(matches!(&told[..], [SessionCommand::Refuse { .. }]), "{told:?}");
+    site.outcome(conn, transfer, Outcome::Acked);
+    site.settle();
+    assert!(site.drained);
+    assert_eq!(site.delivery(id, "beta").unwrap().state, State::Acked);
+    let told = site.take_told(conn);
+    assert!(
+        matches!(&told[..], [SessionCommand::Close { why: Goodbye::Stopping, .. }]),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn a_drain_ends_in_time_even_when_a_peer_never_answers() {
+    let mut site = Site::new(&["beta"]);
+    site.queue("one", &["beta"]);
+    site.session("beta");
+    site.settle();
+    site.input(Input::Stop);
+    site.settle();
+    assert!(!site.drained);
+    site.wait(Duration::from_secs(31));
+    assert!(site.drained);
+}
+
+#[test]
+fn old_sessions_retire_when_nothing_is_in_flight_and_later_in_any_case() {
+    let mut site = Site::new(&["beta"]);
+    let conn = site.session("beta");
+    site.settle();
+    site.wait(Duration::from_secs(3601));
+    let told = site.take_told(conn);
+    assert!(matches!(&told[..], [SessionCommand::Close { why: Goodbye::Age, .. }]), "{told:?}");
+    let conn = site.session("beta");
+    site.queue("one", &["beta"]);
+    assert_eq!(site.sendings().len(), 1);
+    site.wait(Duration::from_secs(3601));
+    assert!(site.take_told(conn).is_empty(), "something is in flight");
+    site.wait(Duration::from_secs(60));
+    let told = site.take_told(conn);
+    assert!(matches!(&told[..], [SessionCommand::Close { why: Goodbye::Age, .. }]), "{told:?}");
+}

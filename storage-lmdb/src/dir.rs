@@ -1,0 +1,256 @@
+//! The data directory: its layout, its files opened without following links, and the fsyncs that make
+//! names durable.
+//!
+//! Everything is reached through descriptors opened once, so a directory that is moved or replaced
+//! while the process runs cannot send a write elsewhere.
+
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use consign_core::id::BlobNo;
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+/// Mode of every directory made here.
+const DIR_MODE: Mode = Mode::RWXU;
+/// Mode of every file made here.
+pub(crate) const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+/// How directories are opened.
+const AS_DIR: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Names in the data directory.
+pub(crate) mod name {
+    /// The lock file; holds the process id of whoever has it.
+    pub(crate) const LOCK: &str = "lock";
+    /// The marker: which format this directory has.
+    pub(crate) const FORMAT: &str = "FORMAT";
+    /// The LMDB environment.
+    pub(crate) const LEDGER: &str = "ledger";
+    /// The LMDB environment while it is being made.
+    pub(crate) const LEDGER_NEW: &str = "ledger.new";
+    /// Content files.
+    pub(crate) const BLOBS: &str = "blobs";
+    /// What sweeps set aside.
+    pub(crate) const QUARANTINE: &str = "quarantine";
+    /// Space kept for relief when the disk is full.
+    pub(crate) const BALLAST: &str = "ballast";
+    /// Written and removed to see whether the disk is full.
+    pub(crate) const PROBE: &str = "probe";
+}
+
+/// The data directory, open.
+#[derive(Debug)]
+pub(crate) struct DataDir {
+    pub(crate) path: PathBuf,
+    pub(crate) root: OwnedFd,
+    blobs: OwnedFd,
+    quarantine: OwnedFd,
+}
+
+/// What stands under a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Thing {
+    /// A regular file of that length.
+    File(u64),
+    /// Anything else.
+    Other,
+}
+
+impl DataDir {
+    /// Opens the parts of a directory that is locked already, making what is missing.
+    pub(crate) fn open(path: &Path, root: OwnedFd) -> Result<DataDir, Errno> {
+        let (blobs, new_blobs) = sub_dir(&root, name::BLOBS)?;
+        let (quarantine, new_quarantine) = sub_dir(&root, name::QUARANTINE)?;
+        if new_blobs || new_quarantine {
+            rustix::fs::fsync(&root)?;
+        }
+        let mut made = false;
+        for folder in 0..=u8::MAX {
+            made |= make_dir(&blobs, &folder_name(folder))?;
+        }
+        if made {
+            rustix::fs::fsync(&blobs)?;
+        }
+        Ok(DataDir { path: path.to_owned(), root, blobs, quarantine })
+    }
+
+    /// Whether any content folder holds anything.
+    pub(crate) fn has_content(root: &OwnedFd) -> Result<bool, Errno> {
+        let blobs = match rustix::fs::openat(root, name::BLOBS, AS_DIR, Mode::empty()) {
+            Ok(blobs) => blobs,
+            Err(Errno::NOENT) => return Ok(false),
+            Err(why) => return Err(why),
+        };
+        for folder in 0..=u8::MAX {
+            match rustix::fs::openat(&blobs, folder_name(folder), AS_DIR, Mode::empty()) {
+                Ok(dir) if !entries(&dir)?.is_empty() => return Ok(true),
+                Ok(_) | Err(Errno::NOENT) => {}
+                Err(why) => return Err(why),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Opens one of the 256 content folders.
+    pub(crate) fn folder(&self, folder: u8) -> Result<OwnedFd, Errno> {
+        rustix::fs::openat(&self.blobs, folder_name(folder), AS_DIR, Mode::empty())
+    }
+
+    /// Opens a content file for reading. What is not a regular file is [`Errno::NOENT`].
+    pub(crate) fn open_blob(&self, blob: BlobNo) -> Result<(OwnedFd, u64), Errno> {
+        // O_NONBLOCK: a FIFO somebody put there must not hold the thread.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let folder = self.folder(folder_of(blob))?;
+        let file = match rustix::fs::openat(&folder, blob.to_string(), flags, Mode::empty()) {
+            Err(Errno::LOOP | Errno::NXIO) => return Err(Errno::NOENT),
+            other => other?,
+        };
+        let stat = rustix::fs::fstat(&file)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(Errno::NOENT);
+        }
+        Ok((file, u64::try_from(stat.st_size).unwrap_or(0)))
+    }
+
+    /// What stands at a blob's place; `None` when nothing does.
+    pub(crate) fn blob_thing(&self, blob: BlobNo) -> Result<Option<Thing>, Errno> {
+        let folder = self.folder(folder_of(blob))?;
+        thing(&folder, &blob.to_string())
+    }
+
+    /// Moves an entry of a content folder into quarantine, under a name that is free. `false` when
+    /// it is gone. The caller makes it durable by [`DataDir::sync_quarantine`].
+    pub(crate) fn set_aside(
+        &self,
+        folder: &OwnedFd,
+        number: u8,
+        entry: &OsString,
+    ) -> Result<bool, Errno> {
+        for copy in 0..u32::MAX {
+            let mut to = OsString::from(folder_name(number));
+            to.push("-");
+            to.push(entry);
+            if copy > 0 {
+                to.push(format!(".{copy}"));
+            }
+            let moved = rustix::fs::renameat_with(
+                folder,
+                entry,
+                &self.quarantine,
+                &to,
+                RenameFlags::NOREPLACE,
+            );
+            match moved {
+                Ok(()) => return Ok(true),
+                Err(Errno::NOENT) => return Ok(false),
+                Err(Errno::EXIST) => {}
+                Err(why) => return Err(why),
+            }
+        }
+        Err(Errno::EXIST)
+    }
+
+    /// Makes what was set aside durable: the quarantine first, so that a crash leaves no entry in
+    /// neither place.
+    pub(crate) fn sync_quarantine(&self, folder: &OwnedFd) -> Result<(), Errno> {
+        rustix::fs::fsync(&self.quarantine)?;
+        rustix::fs::fsync(folder)
+    }
+}
+
+/// The folder of a blob: the low byte of its number.
+pub(crate) fn folder_of(blob: BlobNo) -> u8 {
+    let [.., low] = blob.0.to_be_bytes();
+    low
+}
+
+/// The name of a content folder: two hex digits.
+pub(crate) fn folder_name(folder: u8) -> String {
+    format!("{folder:02x}")
+}
+
+/// What stands under `name`, links not followed.
+pub(crate) fn thing(dir: &OwnedFd, name: &str) -> Result<Option<Thing>, Errno> {
+    match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
+            Ok(Some(Thing::File(u64::try_from(stat.st_size).unwrap_or(0))))
+        }
+        Ok(_) => Ok(Some(Thing::Other)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(why) => Err(why),
+    }
+}
+
+/// The entries of a directory, without `.` and `..`.
+pub(crate) fn entries(dir: &OwnedFd) -> Result<Vec<OsString>, Errno> {
+    let mut found = Vec::new();
+    for entry in Dir::read_from(dir)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            found.push(OsString::from_vec(name.to_vec()));
+        }
+    }
+    Ok(found)
+}
+
+/// Makes a directory with all parents that are missing, each made durable in the one above it, and
+/// opens it. Whether it was made here.
+pub(crate) fn make_all(path: &Path) -> Result<(OwnedFd, bool), Errno> {
+    let follow = AS_DIR.difference(OFlags::NOFOLLOW);
+    match rustix::fs::openat(CWD, path, follow, Mode::empty()) {
+        Ok(dir) => return Ok((dir, false)),
+        Err(Errno::NOENT) => {}
+        Err(why) => return Err(why),
+    }
+    let parent = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let (parent, _) = make_all(parent)?;
+    let last = path.file_name().ok_or(Errno::INVAL)?;
+    match rustix::fs::mkdirat(&parent, last, DIR_MODE) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(why) => return Err(why),
+    }
+    rustix::fs::fsync(&parent)?;
+    Ok((rustix::fs::openat(&parent, last, AS_DIR, Mode::empty())?, true))
+}
+
+/// Makes a directory if it is missing; whether it was.
+pub(crate) fn make_dir(parent: &OwnedFd, name: &str) -> Result<bool, Errno> {
+    match rustix::fs::mkdirat(parent, name, DIR_MODE) {
+        Ok(()) => Ok(true),
+        Err(Errno::EXIST) => Ok(false),
+        Err(why) => Err(why),
+    }
+}
+
+fn sub_dir(parent: &OwnedFd, name: &str) -> Result<(OwnedFd, bool), Errno> {
+    let made = make_dir(parent, name)?;
+    Ok((rustix::fs::openat(parent, name, AS_DIR, Mode::empty())?, made))
+}
+
+/// Writes all of `data` at `offset`, however short the single writes are.
+pub(crate) fn write_all(file: &OwnedFd, mut data: &[u8], mut offset: u64) -> Result<(), Errno> {
+    while !data.is_empty() {
+        match rustix::io::pwrite(file, data, offset) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(n) => {
+                data = data.get(n..).unwrap_or_default();
+                offset = offset.saturating_add(n as u64);
+            }
+            Err(Errno::INTR) => {}
+            Err(why) => return Err(why),
+        }
+    }
+    Ok(())
+}
+
+/// Whether an error means that there is no room.
+pub(crate) fn is_full(why: Errno) -> bool {
+    matches!(why, Errno::NOSPC | Errno::DQUOT)
+}

@@ -1,0 +1,240 @@
+//! The LMDB environment: how it is opened, its tables, and snapshots of them.
+//!
+//! Flags stay empty, so every commit is synced; read transactions are not tied to threads; the map is
+//! opened very large and never resized, because a resize under a live reader ends in SIGBUS.
+
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use consign_core::id::BatchNo;
+use consign_core::ledger::rows::{MetaName, MetaRow};
+use consign_core::ledger::{Table, codec};
+use consign_core::store::{Snapshot, StoreFault};
+use heed::types::Bytes;
+use heed::{CommitOrAbort, Database, Env, EnvOpenOptions, MdbError, RoTxn, RwTxn, WithoutTls};
+
+/// How many tables there are.
+const TABLES: usize = Table::ALL.len();
+/// Most named databases; room for formats to come.
+const MAX_DBS: u32 = 64;
+/// Most read transactions at a time.
+const MAX_READERS: u32 = 512;
+/// Smallest map that is tried.
+const MAP_MIN: u64 = 1 << 20;
+
+const _: () = {
+    let mut at = 0;
+    while at < TABLES {
+        assert!(Table::ALL[at].number() as usize == at + 1, "tables are numbered from 1, no gaps");
+        at += 1;
+    }
+};
+
+pub(crate) type Db = Database<'static, Bytes, Bytes>;
+
+/// The open ledger.
+#[derive(Clone)]
+pub(crate) struct Ledger {
+    env: Env<WithoutTls>,
+    tables: [Db; TABLES],
+    /// What a read found to be damaged, if one did.
+    damage: Arc<OnceLock<String>>,
+}
+
+impl Ledger {
+    /// Opens the environment only: no page but the two meta pages has been touched.
+    pub(crate) fn open_env(path: &Path, map: u64) -> Result<Env<WithoutTls>, heed::Error> {
+        let mut size = map.max(MAP_MIN);
+        loop {
+            let mut options = EnvOpenOptions::new().read_txn_without_tls();
+            options.map_size(usize::try_from(size).unwrap_or(usize::MAX));
+            options.max_dbs(MAX_DBS).max_readers(MAX_READERS);
+            // SAFETY: the directory is locked against other processes, the path is on a local file
+            // system, and no code of ours writes or truncates the file.
+            match unsafe { options.open(path) } {
+                Err(heed::Error::Io(why))
+                    if why.raw_os_error() == Some(libc::ENOMEM) && size / 2 >= MAP_MIN =>
+                {
+                    tracing::debug!(size, "the map does not fit, trying half");
+                    size /= 2;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Opens the tables of an environment, making those that are missing.
+    pub(crate) fn open(env: Env<WithoutTls>) -> Result<Ledger, heed::Error> {
+        let tables = match open_tables(&env)? {
+            Some(tables) => tables,
+            None => create_tables(&env)?,
+        };
+        Ok(Ledger { env, tables, damage: Arc::default() })
+    }
+
+    /// A table.
+    pub(crate) fn table(&self, table: Table) -> &Db {
+        let at = usize::from(table.number()) - 1;
+        self.tables.get(at).expect("tables are numbered from 1, no gaps")
+    }
+
+    pub(crate) fn write_txn(&self) -> Result<RwTxn<'_>, heed::Error> {
+        self.env.write_txn()
+    }
+
+    /// A consistent view. When all reader slots are taken, those of dead processes are freed first.
+    pub(crate) fn snapshot(&self) -> Result<LmdbSnapshot<'_>, StoreFault> {
+        let txn = match self.env.read_txn() {
+            Err(heed::Error::Mdb(MdbError::ReadersFull)) => {
+                self.clear_stale_readers();
+                self.env.read_txn()
+            }
+            other => other,
+        };
+        let txn = txn.map_err(|why| self.fault(&why))?;
+        let as_of = BatchNo(self.batch(&txn)?);
+        Ok(LmdbSnapshot { ledger: self, txn, as_of })
+    }
+
+    /// The batch number in `meta`; 0 before the first batch.
+    pub(crate) fn batch(&self, txn: &RoTxn<'_>) -> Result<u64, StoreFault> {
+        let key = MetaName::Batch.key();
+        let value = self.table(Table::Meta).get(txn, key).map_err(|why| self.fault(&why))?;
+        value.map_or(Ok(0), |value| {
+            let row: Result<MetaRow, _> = codec::decode(Table::Meta, key, value);
+            row.map(|row| row.value).map_err(|why| StoreFault::Corrupt(why.to_string()))
+        })
+    }
+
+    /// An LMDB error on a read. When it means that the ledger itself is damaged, no answer of it can
+    /// be trusted; [`Ledger::damage`] says so from then on.
+    fn fault(&self, why: &heed::Error) -> StoreFault {
+        match why {
+            heed::Error::Mdb(MdbError::ReadersFull) => StoreFault::Crowded,
+            heed::Error::Mdb(
+                MdbError::Corrupted | MdbError::PageNotFound | MdbError::Panic | MdbError::Invalid,
+            ) => {
+                let text = format!("ledger: {why}");
+                let _ = self.damage.set(text.clone());
+                StoreFault::Io(text)
+            }
+            heed::Error::Mdb(_)
+            | heed::Error::Io(_)
+            | heed::Error::Encoding(_)
+            | heed::Error::Decoding(_)
+            | heed::Error::EnvAlreadyOpened => StoreFault::Io(format!("ledger: {why}")),
+        }
+    }
+
+    /// What a read found to be damaged, if one did.
+    pub(crate) fn damage(&self) -> Option<&str> {
+        self.damage.get().map(String::as_str)
+    }
+
+    /// Bytes in live pages; 0 when that cannot be read.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        let Ok(txn) = self.env.read_txn() else { return 0 };
+        let sizes =
+            self.tables.iter().map(|db| db.stat(&txn).map_or(0, |s| s.non_free_page_size()));
+        sizes.fold(0, |sum, size| sum.saturating_add(size as u64))
+    }
+
+    /// Frees reader slots that dead processes left: their pages could not be reused.
+    pub(crate) fn clear_stale_readers(&self) {
+        match self.env.clear_stale_readers() {
+            Ok(0) => {}
+            Ok(freed) => tracing::warn!(freed, "reader slots of dead processes freed"),
+            Err(why) => tracing::warn!(%why, "stale readers cannot be checked"),
+        }
+    }
+
+    /// Whether no table has a row.
+    pub(crate) fn is_blank(&self) -> Result<bool, heed::Error> {
+        let txn = self.env.read_txn()?;
+        for db in &self.tables {
+            if !db.is_empty(&txn)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn open_tables(env: &Env<WithoutTls>) -> Result<Option<[Db; TABLES]>, heed::Error> {
+    let txn = env.read_txn()?;
+    let opened = env.open_databases_and_commit(txn, |opener, txn| {
+        let mut all = Vec::with_capacity(TABLES);
+        for table in Table::ALL {
+            match opener.open_database::<Bytes, Bytes>(txn, Some(table.word()))? {
+                Some(db) => all.push(db),
+                None => return Ok::<_, heed::Error>(CommitOrAbort::Abort(())),
+            }
+        }
+        Ok(CommitOrAbort::Commit(whole(all)))
+    })?;
+    Ok(opened.commit())
+}
+
+fn create_tables(env: &Env<WithoutTls>) -> Result<[Db; TABLES], heed::Error> {
+    let txn = env.write_txn()?;
+    let made = env.create_databases_and_commit(txn, |opener, txn| {
+        let mut all = Vec::with_capacity(TABLES);
+        for table in Table::ALL {
+            all.push(opener.create_database::<Bytes, Bytes>(txn, Some(table.word()))?);
+        }
+        Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(whole(all)))
+    })?;
+    Ok(made.commit().expect("the closure above never aborts"))
+}
+
+fn whole<T>(all: Vec<T>) -> [T; TABLES] {
+    match all.try_into() {
+        Ok(all) => all,
+        Err(_) => unreachable!("one database was pushed for each table"),
+    }
+}
+
+/// A consistent view of the committed ledger. Short-lived: while one is held, the pages it sees
+/// cannot be reused and the file grows.
+pub struct LmdbSnapshot<'e> {
+    ledger: &'e Ledger,
+    txn: RoTxn<'e, WithoutTls>,
+    as_of: BatchNo,
+}
+
+impl Snapshot for LmdbSnapshot<'_> {
+    fn as_of(&self) -> BatchNo {
+        self.as_of
+    }
+
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, StoreFault> {
+        if key.is_empty() {
+            return Ok(None);
+        }
+        self.ledger.table(table).get(&self.txn, key).map_err(|why| self.ledger.fault(&why))
+    }
+
+    fn scan(
+        &self,
+        table: Table,
+        from: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StoreFault> {
+        // LMDB refuses an empty key, even to seek to.
+        let start = if from.is_empty() { Bound::Unbounded } else { Bound::Included(from) };
+        let range: (Bound<&[u8]>, Bound<&[u8]>) = (start, Bound::Unbounded);
+        let rows = self
+            .ledger
+            .table(table)
+            .range(&self.txn, &range)
+            .map_err(|why| self.ledger.fault(&why))?;
+        for row in rows {
+            let (key, value) = row.map_err(|why| self.ledger.fault(&why))?;
+            if !visit(key, value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,220 @@
+//! The remover: takes files away, looks after those that are there, and asks the disk how it is.
+//!
+//! Removals that wait together are made durable together, one directory sync for each folder.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use consign_core::id::{BlobNo, Seq};
+use consign_core::ledger::rows::Body;
+use consign_core::ledger::{Table, keys};
+use consign_core::node::Input;
+use consign_core::store::{Snapshot, StoreFault};
+use rustix::fs::AtFlags;
+use rustix::io::Errno;
+
+use crate::dir::{self, Thing};
+use crate::readers::file_fault;
+use crate::shared::{Shared, locked};
+
+/// How often reader slots of dead processes are freed.
+const STALE_EVERY: Duration = Duration::from_secs(3600);
+/// Most removals that are made durable together.
+const TOGETHER: usize = 256;
+
+/// What the remover is given.
+pub(crate) enum Job {
+    /// Remove a doomed file.
+    Unlink(BlobNo),
+    /// See whether content is there.
+    Check(Vec<(Seq, Body, u64)>),
+    /// Set aside the orphans of a folder.
+    Sweep(u8, BlobNo),
+    /// Look at the disk.
+    Probe,
+    /// The end.
+    Stop,
+}
+
+/// Serves jobs until told to stop.
+pub(crate) fn run(shared: &Shared, jobs: &Receiver<Job>) {
+    let mut checked = Instant::now();
+    let mut next = None;
+    loop {
+        if checked.elapsed() >= STALE_EVERY {
+            shared.ledger.clear_stale_readers();
+            checked = Instant::now();
+        }
+        let job = match next.take() {
+            Some(job) => job,
+            None => match jobs.recv_timeout(STALE_EVERY) {
+                Ok(job) => job,
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => return,
+            },
+        };
+        match job {
+            Job::Unlink(first) => {
+                let mut blobs = vec![first];
+                while blobs.len() < TOGETHER && next.is_none() {
+                    match jobs.try_recv() {
+                        Ok(Job::Unlink(blob)) => blobs.push(blob),
+                        Ok(other) => next = Some(other),
+                        Err(_) => break,
+                    }
+                }
+                unlink(shared, &blobs);
+            }
+            Job::Check(wanted) => check(shared, &wanted),
+            Job::Sweep(folder, below) => sweep(shared, folder, below),
+            Job::Probe => {
+                locked(&shared.ballast).restore(&shared.dir);
+                shared.node(Input::Space(shared.space()));
+            }
+            Job::Stop => return,
+        }
+        shared.fail_if_damaged();
+    }
+}
+
+fn unlink(shared: &Shared, blobs: &[BlobNo]) {
+    let mut folders: BTreeMap<u8, Vec<BlobNo>> = BTreeMap::new();
+    for blob in blobs {
+        folders.entry(dir::folder_of(*blob)).or_default().push(*blob);
+    }
+    let mut results: BTreeMap<BlobNo, Result<(), Errno>> = BTreeMap::new();
+    for (number, blobs) in folders {
+        match shared.dir.folder(number) {
+            Ok(folder) => {
+                for blob in &blobs {
+                    results.insert(*blob, remove(shared, &folder, *blob));
+                }
+                // Also when nothing was there: an earlier removal may not be durable yet.
+                if let Err(why) = rustix::fs::fsync(&folder) {
+                    results.extend(blobs.iter().map(|blob| (*blob, Err(why))));
+                }
+            }
+            Err(why) => results.extend(blobs.iter().map(|blob| (*blob, Err(why)))),
+        }
+    }
+    for (blob, result) in results {
+        let result = result.map_err(|why| match why {
+            Errno::NOENT => StoreFault::Missing(format!("the folder of blob {blob}")),
+            why => file_fault(blob, why),
+        });
+        shared.node(Input::Unlinked { blob, result });
+    }
+}
+
+fn remove(shared: &Shared, folder: &OwnedFd, blob: BlobNo) -> Result<(), Errno> {
+    match rustix::fs::unlinkat(folder, blob.to_string(), AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(Errno::ISDIR | Errno::PERM) => {
+            // A directory in the place of a file is not ours to empty.
+            let entry = OsString::from(blob.to_string());
+            tracing::warn!(blob = blob.0, "no file in the place of a blob, set aside");
+            shared.dir.set_aside(folder, dir::folder_of(blob), &entry)?;
+            shared.dir.sync_quarantine(folder)
+        }
+        Err(why) => Err(why),
+    }
+}
+
+fn check(shared: &Shared, wanted: &[(Seq, Body, u64)]) {
+    let missing = match shared.ledger.snapshot() {
+        Ok(snapshot) => {
+            let gone =
+                wanted.iter().filter(|(_, body, size)| !there(shared, &snapshot, *body, *size));
+            gone.map(|(seq, ..)| *seq).collect()
+        }
+        Err(why) => {
+            tracing::warn!(%why, "content cannot be checked now");
+            Vec::new()
+        }
+    };
+    shared.node(Input::Checked { seen: wanted.len(), missing });
+}
+
+/// Whether content is there with its length. What cannot be told counts as there: it is looked at
+/// again when it is read, and nothing is given up for an error that may pass.
+fn there(shared: &Shared, snapshot: &dyn Snapshot, body: Body, size: u64) -> bool {
+    let looked = match body {
+        Body::Inline(number) => {
+            let row = snapshot.get(Table::Bodies, &keys::body(number));
+            row.map(|row| row.is_some_and(|row| row.len() as u64 == size))
+        }
+        Body::Blob(blob) => {
+            let thing = shared.dir.blob_thing(blob).map_err(|why| file_fault(blob, why));
+            thing.map(|thing| thing == Some(Thing::File(size)))
+        }
+    };
+    looked.unwrap_or_else(|why| {
+        tracing::warn!(%why, ?body, "content cannot be checked now");
+        true
+    })
+}
+
+fn sweep(shared: &Shared, number: u8, below: BlobNo) {
+    let quarantined = set_orphans_aside(shared, number, below).unwrap_or_else(|why| {
+        tracing::warn!(folder = number, %why, "a content folder cannot be swept");
+        0
+    });
+    shared.node(Input::Swept { folder: number, quarantined });
+}
+
+fn set_orphans_aside(shared: &Shared, number: u8, below: BlobNo) -> Result<u64, StoreFault> {
+    let io = |why: Errno| StoreFault::Io(why.to_string());
+    let folder = shared.dir.folder(number).map_err(io)?;
+    let mut orphans = Vec::new();
+    {
+        // One snapshot for all three tables [B1], released before anything is moved.
+        let entries = dir::entries(&folder).map_err(io)?;
+        let snapshot = shared.ledger.snapshot()?;
+        for entry in entries {
+            if is_orphan(&snapshot, &folder, number, below, &entry)? {
+                orphans.push(entry);
+            }
+        }
+    }
+    let mut moved = 0;
+    for entry in &orphans {
+        if shared.dir.set_aside(&folder, number, entry).map_err(io)? {
+            tracing::warn!(folder = number, ?entry, "a file without a row was set aside");
+            moved += 1;
+        }
+    }
+    if moved > 0 {
+        shared.dir.sync_quarantine(&folder).map_err(io)?;
+    }
+    Ok(moved)
+}
+
+/// Whether an entry of a content folder belongs to nobody: no number of this folder, or a number from
+/// before the start that no row names, or that is not a regular file.
+fn is_orphan(
+    snapshot: &dyn Snapshot,
+    folder: &OwnedFd,
+    number: u8,
+    below: BlobNo,
+    entry: &OsString,
+) -> Result<bool, StoreFault> {
+    let text = entry.to_str().unwrap_or_default();
+    let blob = text.parse().map(BlobNo).ok();
+    let Some(blob) =
+        blob.filter(|blob| dir::folder_of(*blob) == number && blob.to_string() == text)
+    else {
+        return Ok(true);
+    };
+    if blob >= below {
+        return Ok(false);
+    }
+    let mut known = false;
+    for table in [Table::Blobs, Table::Incoming, Table::Doomed] {
+        known |= snapshot.get(table, &keys::blob(blob))?.is_some();
+    }
+    let thing = dir::thing(folder, text).map_err(|why| file_fault(blob, why))?;
+    Ok(!known || thing == Some(Thing::Other))
+}

@@ -1,0 +1,155 @@
+//! What all threads of the store share, and what happens when one of them fails.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use consign_core::id::{BatchNo, ConnId, Handle};
+use consign_core::node::Input;
+use consign_core::store::{CommitFault, Sink, Space, StoreEvent};
+
+use crate::dir::DataDir;
+use crate::ledger::Ledger;
+use crate::space::{self, Ballast};
+
+/// What all threads share.
+pub(crate) struct Shared {
+    pub(crate) dir: DataDir,
+    pub(crate) ledger: Ledger,
+    pub(crate) ballast: Mutex<Ballast>,
+    parked: Mutex<BTreeMap<Handle, Bytes>>,
+    sink: OnceLock<Arc<dyn Sink>>,
+    committed: AtomicU64,
+    broken: OnceLock<String>,
+    #[cfg(test)]
+    pub(crate) faults: crate::tests::Faults,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        dir: DataDir,
+        ledger: Ledger,
+        ballast: Ballast,
+        committed: BatchNo,
+    ) -> Shared {
+        Shared {
+            dir,
+            ledger,
+            ballast: Mutex::new(ballast),
+            parked: Mutex::default(),
+            sink: OnceLock::new(),
+            committed: AtomicU64::new(committed.0),
+            broken: OnceLock::new(),
+            #[cfg(test)]
+            faults: crate::tests::Faults::default(),
+        }
+    }
+
+    /// Sets where answers go; the first one stays.
+    pub(crate) fn set_sink(&self, sink: Arc<dyn Sink>) -> bool {
+        self.sink.set(sink).is_ok()
+    }
+
+    /// Answers the node.
+    pub(crate) fn node(&self, input: Input) {
+        if let Some(sink) = self.sink.get() {
+            sink.node(input);
+        }
+    }
+
+    /// Answers a connection.
+    pub(crate) fn conn(&self, conn: ConnId, event: StoreEvent) {
+        if let Some(sink) = self.sink.get() {
+            sink.conn(conn, event);
+        }
+    }
+
+    pub(crate) fn park(&self, handle: Handle, data: Bytes) {
+        locked(&self.parked).insert(handle, data);
+    }
+
+    pub(crate) fn unpark(&self, handle: Handle) -> Option<Bytes> {
+        locked(&self.parked).remove(&handle)
+    }
+
+    pub(crate) fn set_committed(&self, batch: BatchNo) {
+        self.committed.store(batch.0, Ordering::Release);
+    }
+
+    /// The disk as it is.
+    pub(crate) fn space(&self) -> Space {
+        Space {
+            // A disk that does not answer is not called full: the next write will tell.
+            free: space::free(&self.dir).unwrap_or(u64::MAX),
+            ledger: self.ledger.live_bytes(),
+            ballast_whole: locked(&self.ballast).whole(),
+        }
+    }
+
+    /// Why nothing is committed any more, if so.
+    pub(crate) fn broken(&self) -> Option<&str> {
+        self.broken.get().map(String::as_str)
+    }
+
+    /// The store cannot be trusted any more: commits nothing from now on. Whether this was the first
+    /// time.
+    pub(crate) fn set_broken(&self, why: &str) -> bool {
+        tracing::error!(why, "the store has failed");
+        self.broken.set(why.to_owned()).is_ok()
+    }
+
+    /// As [`Shared::set_broken`], and tells the node outside any commit.
+    pub(crate) fn fail(&self, why: &str) {
+        if self.set_broken(why) {
+            let next = self.committed.load(Ordering::Acquire).saturating_add(1);
+            self.node(Input::CommitFailed {
+                from: BatchNo(next),
+                why: CommitFault::Broken(why.to_owned()),
+                space: Space::default(),
+            });
+        }
+    }
+
+    /// Fails the store if a read found the ledger damaged.
+    pub(crate) fn fail_if_damaged(&self) {
+        if let Some(damage) = self.ledger.damage() {
+            self.fail(damage);
+        }
+    }
+}
+
+/// Locks, whatever happened to the last who had it: every critical section here leaves its data whole.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts a thread. If its body panics the store fails; it is never silent.
+pub(crate) fn spawn(
+    shared: &Arc<Shared>,
+    name: &str,
+    body: impl FnOnce(&Shared) + Send + 'static,
+) -> Option<JoinHandle<()>> {
+    let own = Arc::clone(shared);
+    let label = name.to_owned();
+    let run = move || {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body(&own))) {
+            own.fail(&format!("thread {label} panicked: {}", message(&*panic)));
+        }
+    };
+    match std::thread::Builder::new().name(name.to_owned()).spawn(run) {
+        Ok(thread) => Some(thread),
+        Err(why) => {
+            shared.fail(&format!("thread {name} cannot be started: {why}"));
+            None
+        }
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
