@@ -226,7 +226,11 @@ fn recover(ledger: &Ledger, file: &Path) -> Result<Recovery, OpenError> {
     };
     match read.map_err(unreadable)?.body {
         Answer::Recovery(recovery) => Ok(*recovery),
-        Answer::Lookup(_) | Answer::Due { .. } | Answer::Pairs(_) | Answer::Segments { .. } => {
+        Answer::Lookup(_)
+        | Answer::Due { .. }
+        | Answer::Pairs(_)
+        | Answer::Held(_)
+        | Answer::Segments { .. } => {
             unreachable!("a read answers the request it was given")
         }
     }
