@@ -48,8 +48,7 @@ fn delivery(node: &str, note: &Note) {
     let Note::Delivery { id, peer, from, to, cause, attempts } = note else { return };
     let segment = id.short();
     let reason = cause.map_or("", |cause| cause.word());
-    let word = |state: &Option<State>| state.map_or("none", State::word);
-    let (from, to_word) = (word(from), word(to));
+    let (from, to_word) = (word(*from), word(*to));
     match to {
         Some(State::Deadletter) => {
             warn!(
@@ -84,6 +83,18 @@ fn delivery(node: &str, note: &Note) {
                 "{segment} to {peer}: {from} -> {to_word}"
             );
         }
+    }
+}
+
+/// The state's name in the ledger's own words.
+fn word(state: Option<State>) -> &'static str {
+    match state {
+        None => "none",
+        Some(State::Scheduled) => "scheduled",
+        Some(State::Inflight) => "inflight",
+        Some(State::Acked) => "acked",
+        Some(State::Failed) => "failed",
+        Some(State::Deadletter) => "deadletter",
     }
 }
 
