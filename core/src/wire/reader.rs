@@ -154,7 +154,23 @@ impl<'b> Reader<'b> {
                     let at = self.decoder.position();
                     return Err(WireFault::Cbor { frame: self.frame, at });
                 }
-                _ => self.get(Decoder::skip)?,
+                Type::Bool
+                | Type::Null
+                | Type::Undefined
+                | Type::U8
+                | Type::U16
+                | Type::U32
+                | Type::U64
+                | Type::I8
+                | Type::I16
+                | Type::I32
+                | Type::I64
+                | Type::Int
+                | Type::F16
+                | Type::F32
+                | Type::F64
+                | Type::Simple
+                | Type::Unknown(_) => self.get(Decoder::skip)?,
             }
         }
         Ok(())
