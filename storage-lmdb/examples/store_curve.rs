@@ -156,6 +156,7 @@ fn accept(store: &LmdbStore, batch: &mut Batch, seq: u64) {
         custody: None,
         held: None,
         claimed_at: None,
+        refused: 0,
     };
     let due = DueKey {
         peer,
