@@ -198,7 +198,10 @@ impl Node {
             Outcome::AckTimeout => own_fault(Cause::AckTimeout),
             Outcome::AckMismatch => own_fault(Cause::AckMismatch),
             Outcome::Unreadable(StoreFault::Missing(_)) => Verdict::Dead(Cause::Missing),
-            Outcome::Unreadable(_) => own_fault(Cause::Unreadable),
+            Outcome::Unreadable(fault) => {
+                peer.last_error = fault.to_string();
+                own_fault(Cause::Unreadable)
+            }
             Outcome::Rejected { code, retry_after, text } => {
                 let asked = Duration::from_millis(retry_after);
                 let soft = |cause| Verdict::Failed {
