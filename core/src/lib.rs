@@ -12,7 +12,10 @@
     clippy::wildcard_enum_match_arm
 )]
 // Tests may stop with a panic: that is how they fail.
-#![cfg_attr(test, allow(clippy::indexing_slicing, clippy::unwrap_used))]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::unwrap_used, clippy::wildcard_enum_match_arm)
+)]
 
 extern crate alloc;
 #[cfg(feature = "std")]

@@ -7,8 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use consign_core::ledger::FORMAT;
-use consign_core::ledger::read::{self, Answer, ReadRequest, Recovery};
-use consign_core::store::StoreFault;
+use consign_core::ledger::read::{self, Recovery};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -165,7 +164,7 @@ pub(crate) fn open(options: &OpenOptions) -> Result<Opened, OpenError> {
     if !options.force_fs {
         refuse_file_system(path)?;
     }
-    let (root, _) = dir::make_all(path).map_err(io("cannot open"))?;
+    let root = dir::make_all(path).map_err(io("cannot open"))?;
     let lock = lock(&root, path)?;
 
     let marked = read_marker(&root, path)?;
@@ -219,21 +218,9 @@ fn open_ledger(path: &Path, file: &Path, options: &OpenOptions) -> Result<Ledger
 
 fn recover(ledger: &Ledger, file: &Path) -> Result<Recovery, OpenError> {
     let snapshot = ledger.snapshot();
-    let read = snapshot.and_then(|snapshot| read::read(&snapshot, &ReadRequest::Recovery));
-    let unreadable = |why: StoreFault| OpenError::LedgerUnreadable {
-        ledger: file.to_owned(),
-        why: why.to_string(),
-    };
-    match read.map_err(unreadable)?.body {
-        Answer::Recovery(recovery) => Ok(*recovery),
-        Answer::Lookup(_)
-        | Answer::Due { .. }
-        | Answer::Pairs(_)
-        | Answer::Held(_)
-        | Answer::Segments { .. } => {
-            unreachable!("a read answers the request it was given")
-        }
-    }
+    snapshot.and_then(|snapshot| read::recovery(&snapshot)).map_err(|why| {
+        OpenError::LedgerUnreadable { ledger: file.to_owned(), why: why.to_string() }
+    })
 }
 
 /// Locks the directory and writes this process's id into the lock file.

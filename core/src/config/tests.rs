@@ -32,7 +32,7 @@ fn each_rule_names_its_key() {
         ("relay.ack_timeout", |c| c.ack_timeout = Duration::from_millis(999)),
         ("storage.max_bytes", |c| c.max_bytes = 0),
         ("storage.inline_max", |c| c.inline_max = 65_537),
-        ("limits.session_bytes", |c| c.session_bytes = (256 << 10) - 1),
+        ("limits.session_bytes", |c| c.session_bytes = limits::CREDIT_START - 1),
         ("limits.buffered_bytes", |c| c.buffered_bytes = c.session_bytes - 1),
         ("limits.peer_sessions", |c| c.peer_sessions = 0),
     ];

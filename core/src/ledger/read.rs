@@ -339,7 +339,11 @@ fn segments(
     Ok(Answer::Segments { rows, end })
 }
 
-fn recovery(snapshot: &dyn Snapshot) -> Result<Recovery, StoreFault> {
+/// Everything the node keeps in memory.
+///
+/// # Errors
+/// When the store cannot be read, or one of these rows is corrupt.
+pub fn recovery(snapshot: &dyn Snapshot) -> Result<Recovery, StoreFault> {
     let mut all = Recovery::default();
     for name in MetaName::ALL {
         let row: Option<MetaRow> = row(snapshot, Table::Meta, name.key())?;

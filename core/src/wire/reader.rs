@@ -1,5 +1,5 @@
-//! Reading CBOR bodies: numbered fields in ascending order, definite lengths only, every limit judged
-//! before anything is copied.
+//! Reading CBOR bodies: numbered fields in ascending order, definite lengths only, every limit
+//! judged before anything is copied.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -154,7 +154,23 @@ impl<'b> Reader<'b> {
                     let at = self.decoder.position();
                     return Err(WireFault::Cbor { frame: self.frame, at });
                 }
-                _ => self.get(Decoder::skip)?,
+                Type::Bool
+                | Type::Null
+                | Type::Undefined
+                | Type::U8
+                | Type::U16
+                | Type::U32
+                | Type::U64
+                | Type::I8
+                | Type::I16
+                | Type::I32
+                | Type::I64
+                | Type::Int
+                | Type::F16
+                | Type::F32
+                | Type::F64
+                | Type::Simple
+                | Type::Unknown(_) => self.get(Decoder::skip)?,
             }
         }
         Ok(())
