@@ -2,9 +2,11 @@
 
 pub mod admin;
 pub mod cli;
+pub mod client;
 pub mod cmd;
 pub mod config;
 pub mod exit;
+pub mod human;
 pub mod out;
 pub mod pki;
 pub mod tls;
