@@ -1,5 +1,6 @@
 //! The Consign product as a library: what the binary, the tests and the benches use.
 
+pub mod admin;
 pub mod cli;
 pub mod cmd;
 pub mod config;

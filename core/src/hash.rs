@@ -1,7 +1,7 @@
 //! A BLAKE3 hasher that can stop at a checkpoint and go on after a restart without re-reading.
 //!
-//! BLAKE3 is a binary tree over 1 KiB chunks. Content is hashed in groups, each a whole subtree; the
-//! chaining values of finished groups stand on a stack that merges like a binary counter:
+//! BLAKE3 is a binary tree over 1 KiB chunks. Content is hashed in groups, each a whole subtree;
+//! the chaining values of finished groups stand on a stack that merges like a binary counter:
 //!
 //! ```text
 //! groups done   stack (subtree sizes in groups)
@@ -13,8 +13,8 @@
 //! ```
 //!
 //! The value on top may only be merged when it is known that more content follows, because the root
-//! is formed otherwise than every other node. A group is half a checkpoint, so that a checkpoint always
-//! holds at least two values and the root can be formed from it even if nothing follows.
+//! is formed otherwise than every other node. A group is half a checkpoint, so that a checkpoint
+//! always holds at least two values and the root can be formed from it even if nothing follows.
 
 use alloc::vec::Vec;
 use core::fmt;

@@ -55,6 +55,9 @@ const PORT: u16 = 7400;
 /// Ports of further sites on one machine are this far apart.
 const PORT_STEP: u16 = 100;
 
+/// The status port is so far above that for peers.
+const WEB_ABOVE: u16 = 11;
+
 /// What there is to be made.
 struct Plan {
     dir: PathBuf,
@@ -167,6 +170,10 @@ impl Plan {
         ];
         if let Some(listen) = self.listen {
             set.push(("listen.peers", format!("[\"{listen}\"]")));
+            // Sites on one machine must differ in this port, too.
+            let web = listen.port().checked_add(WEB_ABOVE).filter(|_| listen.port() != 0);
+            let web = SocketAddr::from((Ipv4Addr::LOCALHOST, web.unwrap_or(0)));
+            set.push(("listen.web", format!("\"{web}\"")));
         }
         template::render(&set, &self.peers)
     }

@@ -141,8 +141,8 @@ pub const KEYS: &[Key] = &[
         "host names that pickup answers to"),
     key(("listen", "admin"), Kind::Socket, Absent, Now,
         "socket of the command line; default: admin.sock in the data directory"),
-    key(("listen", "web"), Kind::Text, Absent, Later(&["off"]),
-        "status page and metrics, loopback only"),
+    key(("listen", "web"), Kind::Web, Is("\"127.0.0.1:7411\""), Now,
+        "health and status over HTTP, on this machine only; \"off\" for none"),
 
     key(("tls", "ca"), Kind::Credential, Required, Now,
         "certificates of the authorities that may sign sites (PEM)"),

@@ -1,8 +1,8 @@
 //! Wire protocol 1: frames between peers (DESIGN 3.4, docs/PROTOCOL.md).
 //!
-//! A frame is a big-endian u32 length (type byte plus body, 1 to [`crate::limits::FRAME_MAX`]), a type
-//! byte and a body. Bodies are minicbor maps with numbered fields, except that the bytes of SEGMENT, and
-//! those riding with an OFFER, stand raw behind a fixed header.
+//! A frame is a big-endian u32 length (type byte plus body, 1 to [`crate::limits::FRAME_MAX`]), a
+//! type byte and a body. Bodies are minicbor maps with numbered fields, except that the bytes of
+//! SEGMENT, and those riding with an OFFER, stand raw behind a fixed header.
 
 mod decode;
 mod encode;

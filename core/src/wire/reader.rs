@@ -1,5 +1,5 @@
-//! Reading CBOR bodies: numbered fields in ascending order, definite lengths only, every limit judged
-//! before anything is copied.
+//! Reading CBOR bodies: numbered fields in ascending order, definite lengths only, every limit
+//! judged before anything is copied.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;

@@ -5,8 +5,8 @@
 //!   allowance = window (granted, not yet spent) + held (spent, in memory) + returnable
 //! ```
 //!
-//! After the allowance has shrunk, window and held may exceed it; what is freed then is withheld until
-//! they fit again.
+//! After the allowance has shrunk, window and held may exceed it; what is freed then is withheld
+//! until they fit again.
 
 use super::fault::PeerFault;
 use crate::limits::SEGMENT_MAX;

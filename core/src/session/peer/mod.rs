@@ -1,15 +1,15 @@
 //! The session of a peer: wire protocol 1 (docs/PROTOCOL.md) from both sides at once.
 //!
-//! [`PeerSession`] takes frames apart and hands them to the side they concern: `sender` offers what the
-//! node claims, `receiver` takes what the peer offers. Neither knows a ledger: what must be decided
-//! goes to the node as an event, and what may let somebody forget a copy comes back as a promise that
-//! only the commit gate could release. `phase` knows who has said HELLO, `credit` what the peer may
-//! still send, `keepalive` whether it is there at all.
+//! [`PeerSession`] takes frames apart and hands them to the side they concern: `sender` offers
+//! what the node claims, `receiver` takes what the peer offers. Neither knows a ledger: what must
+//! be decided goes to the node as an event, and what may let somebody forget a copy comes back as
+//! a promise that only the commit gate could release. `phase` knows who has said HELLO, `credit`
+//! what the peer may still send, `keepalive` whether it is there at all.
 //!
 //! Memory: received content stays within the allowance the node grants; content to be sent within
-//! 1 MiB of small bodies and 4 × 1 MiB of large ones read ahead; one partial frame; and a fixed size
-//! for every open transfer, of which there are at most `max_offers` in each direction (twice that
-//! while the node has not answered withdrawn ones).
+//! 1 MiB of small bodies and 4 × 1 MiB of large ones read ahead; one partial frame; and a fixed
+//! size for every open transfer, of which there are at most `max_offers` in each direction (twice
+//! that while the node has not answered withdrawn ones).
 
 mod credit;
 mod fault;
@@ -331,6 +331,10 @@ impl PeerSession {
         }
         if self.phase != Phase::Ready {
             return;
+        }
+        if !self.receiver.has_place() {
+            // It is this side that does not listen.
+            self.alive.hear(now.mono);
         }
         match self.alive.check(now.mono) {
             Silence::Bearable => {}

@@ -10,9 +10,9 @@
 //!   every phase ── End ──▶ Over
 //! ```
 //!
-//! *Said*: our HELLO is out. *Heard*: the peer's HELLO is there, ours waits for the node. A peer that
-//! sends anything else before both have said HELLO, or HELLO twice, breaks the protocol; GOODBYE is
-//! welcome at any time and ends the session, as does everything else that ends it.
+//! *Said*: our HELLO is out. *Heard*: the peer's HELLO is there, ours waits for the node. A peer
+//! that sends anything else before both have said HELLO, or HELLO twice, breaks the protocol;
+//! GOODBYE is welcome at any time and ends the session, as does everything else that ends it.
 
 /// The phases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,8 +34,8 @@ use crate::wire::{Frame, WITHDRAWN, encode, encode_offer, encode_segment};
 
 /// Transfers whose content is read at a time.
 const FEEDS: usize = 4;
-/// With this much room a frame may go, even if it is larger: a driver's room is then exceeded by less
-/// than one frame, and a large body cannot wait for ever on a small one.
+/// With this much room a frame may go, even if it is larger: a driver's room is then exceeded by
+/// less than one frame, and a large body cannot wait for ever on a small one.
 const ROOM_ENOUGH: usize = 32 << 10;
 /// Bulk of one turn.
 const TURN: usize = SEGMENT_MAX;
@@ -259,7 +259,7 @@ impl Sender {
         while idle < self.turns.len() {
             let Some(turn) = self.turns.front().copied() else { break };
             let taken = match turn {
-                Turn::Offers => self.offer_turn(now, room, out),
+                Turn::Offers => self.offer_turn(now, self.credit, room, out),
                 Turn::Feed(transfer) => self.feed_turn(now, transfer, room, out),
             };
             match taken {
@@ -267,6 +267,10 @@ impl Sender {
                 Taken::Idle => idle += 1,
                 Taken::Blocked => {
                     blocked = true;
+                    // Offers without content need no credit and take nobody's turn.
+                    if turn != Turn::Offers {
+                        while self.offer_turn(now, 0, room, out) == Taken::Sent {}
+                    }
                     break;
                 }
             }
@@ -281,8 +285,8 @@ impl Sender {
         };
     }
 
-    /// When the next answer is overdue, if the peer gives signs of life; and when nothing at all has
-    /// moved for too long.
+    /// When the next answer is overdue, if the peer gives signs of life; and when nothing at all
+    /// has moved for too long.
     pub(super) fn next_deadline(&self, live: bool) -> Option<Instant> {
         let ack = self.acks.first().map(|(at, _)| *at).filter(|_| live);
         let stall = self.stalled.map(|since| since.after(self.ack_timeout));
@@ -306,19 +310,27 @@ impl Sender {
         }
     }
 
-    fn offer_turn(&mut self, now: Instant, room: &mut usize, out: &mut SessionOut) -> Taken {
+    /// Sends offers worth at most one turn, whose bodies together fit `credit`.
+    fn offer_turn(
+        &mut self,
+        now: Instant,
+        mut credit: u64,
+        room: &mut usize,
+        out: &mut SessionOut,
+    ) -> Taken {
         let before = out.bytes.len();
         let mut taken = Taken::Idle;
         while out.bytes.len().saturating_sub(before) < TURN && self.open.len() < self.max_offers {
             let Some((sending, ride)) = self.offers.front() else { break };
             let bytes = ride.map_or(0, Bytes::len);
             let cost = bytes as u64;
-            if cost > self.credit || !fits(bytes.saturating_add(OFFER_OVERHEAD), *room) {
+            if cost > credit || !fits(bytes.saturating_add(OFFER_OVERHEAD), *room) {
                 return if taken == Taken::Sent { taken } else { Taken::Blocked };
             }
             let start = out.bytes.len();
             encode_offer(&sending.offer, ride.map(|body| body.as_ref()), &mut out.bytes);
             *room = room.saturating_sub(out.bytes.len().saturating_sub(start));
+            credit = credit.saturating_sub(cost);
             self.credit = self.credit.saturating_sub(cost);
             let rides = ride.is_some();
             let Some(sending) = self.offers.pop() else { break };
