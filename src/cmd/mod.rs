@@ -5,6 +5,7 @@ pub mod init;
 pub mod ls;
 mod screen;
 pub mod send;
+pub mod serve;
 pub mod show;
 pub mod status;
 pub mod stop;
