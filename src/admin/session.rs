@@ -57,8 +57,6 @@ pub(super) struct AdminSession {
     conn: Conn,
     held: Held,
     tickets: u32,
-    /// Bulk bytes that may be written now.
-    room: usize,
     head_only: bool,
     task: Task,
     /// The node wants the connection to end after the present request.
@@ -73,7 +71,6 @@ impl AdminSession {
             info,
             held: Held::default(),
             tickets: 0,
-            room: 0,
             head_only: false,
             task: Task::Idle,
             ending: None,
@@ -286,7 +283,7 @@ impl AdminSession {
         if let Task::Download(download) = &mut self.task
             && download.ticket() == ticket
         {
-            let step = download.content(now, data, &mut self.room, &mut self.conn, out);
+            let step = download.content(now, data, &mut self.conn, out);
             self.downloaded(now, step, out);
         }
     }
@@ -401,11 +398,10 @@ impl Session for AdminSession {
             SessionInput::Bytes(bytes) => self.bytes(now, bytes, out),
             SessionInput::Eof => self.conn.eof(),
             SessionInput::Room(room) => {
-                self.room = room;
                 if let Task::Download(download) = &mut self.task
                     && download.has_begun()
                 {
-                    let step = download.pump(now, &mut self.room, &mut self.conn, out);
+                    let step = download.pump(now, room, &mut self.conn, out);
                     self.downloaded(now, step, out);
                 }
             }

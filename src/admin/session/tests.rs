@@ -276,7 +276,6 @@ fn content_waits_for_room_and_reads_no_further_ahead() {
     let body = content(4 * MIB);
     let sent = send(&mut site, "name=a", &body);
     site.room = 0;
-    site.settle();
     site.log.clear();
     site.feed(
         format!("GET /v1/segments/{}/content HTTP/1.1\r\nHost: h\r\n\r\n", hex(&sent)).as_bytes(),
