@@ -411,4 +411,6 @@ fn refused(answer: &Answer) -> Failure {
 }
 
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;

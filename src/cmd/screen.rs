@@ -73,6 +73,25 @@ impl<'a> Screen<'a> {
     }
 }
 
+/// What a command says, as text.
+#[cfg(test)]
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) lines: Vec<String>,
+    pub(super) notes: Vec<String>,
+}
+
+/// Runs with a screen that keeps what is said.
+#[cfg(test)]
+pub(super) fn said<T>(json: bool, run: impl FnOnce(&mut Screen<'_>) -> T) -> (T, Said) {
+    let mut said = Said::default();
+    let Said { lines, notes } = &mut said;
+    let (mut line, mut note) =
+        (|text: &str| lines.push(text.into()), |text: &str| notes.push(text.into()));
+    let result = run(&mut Screen { line: &mut line, note: &mut note, json, quiet: false });
+    (result, said)
+}
+
 /// Progress of long work: a bar on a terminal, at most one line a second with `--json`.
 pub(super) struct Progress {
     bar: ProgressBar,
