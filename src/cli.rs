@@ -63,6 +63,8 @@ enum Color {
 enum Command {
     /// Makes a site: keys, certificate, configuration, next step
     Init(cmd::init::InitArgs),
+    /// Runs a site until SIGTERM or Ctrl-C
+    Serve(cmd::serve::ServeArgs),
 }
 
 /// What can go wrong with a command.
@@ -142,6 +144,7 @@ fn dispatch(command: Command, global: &Global) -> Result<Exit, Trouble> {
             cmd::init::run(&args, global)?;
             Ok(Exit::Done)
         }
+        Command::Serve(args) => cmd::serve::run(&args, global),
     }
 }
 
