@@ -1,5 +1,6 @@
 //! Subcommands, one file each.
 
+pub mod demo;
 pub mod get;
 pub mod init;
 pub mod ls;

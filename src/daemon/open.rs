@@ -79,7 +79,12 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
         peer_session: peer_session(settings),
         locals,
         time_high,
-        observe: Arc::new(move |note| notes::log(&name, note)),
+        observe: Arc::new(move |note| {
+            notes::log(&name, note);
+            if let Some(observe) = &overrides.observe {
+                observe(note);
+            }
+        }),
         max_connections: files::allow(settings.connections),
         drain_ms: u64::try_from(drain).unwrap_or(u64::MAX),
     };
