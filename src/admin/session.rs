@@ -66,8 +66,8 @@ pub(super) struct AdminSession {
 impl AdminSession {
     pub(super) fn new(context: Arc<AdminContext>, info: ConnInfo) -> AdminSession {
         AdminSession {
+            conn: Conn::new(limits(&context, &info), Now::default()),
             context,
-            conn: Conn::new(limits(&info), Now::default()),
             info,
             held: Held::default(),
             tickets: 0,
@@ -394,7 +394,7 @@ impl AdminSession {
 impl Session for AdminSession {
     fn step(&mut self, now: Now, input: SessionInput<'_>, out: &mut SessionOut) {
         match input {
-            SessionInput::Open => self.conn = Conn::new(limits(&self.info), now),
+            SessionInput::Open => self.conn = Conn::new(limits(&self.context, &self.info), now),
             SessionInput::Bytes(bytes) => self.bytes(now, bytes, out),
             SessionInput::Eof => self.conn.eof(),
             SessionInput::Room(room) => {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use consign_core::driver::{LocalListener, MakeSession, Parts};
+use consign_core::http::Limits;
 use consign_core::ledger::read::Recovery;
 use consign_core::ledger::rows::{MetaName, State};
 use consign_core::limits::SESSION_INFLIGHT;
@@ -111,6 +112,11 @@ fn admin_session(settings: &Settings) -> MakeSession {
         uid: rustix::process::geteuid().as_raw(),
         inline_max: settings.node.inline_max,
         ledger_max: settings.node.ledger_max,
+        limits: Limits {
+            header_timeout: settings.header_timeout,
+            body_rate: Some(settings.min_body_rate),
+            ..Limits::default()
+        },
         web_names: Vec::new(),
     })
 }
