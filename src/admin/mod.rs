@@ -23,6 +23,8 @@ mod refusal;
 mod route;
 mod session;
 pub mod shapes;
+#[cfg(test)]
+mod testing;
 mod upload;
 
 use std::sync::Arc;

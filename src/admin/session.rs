@@ -1,27 +1,30 @@
 //! One local connection: requests in, answers out, one at a time and in order.
 
+mod admit;
+mod answer;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use consign_core::code::Goodbye;
-use consign_core::http::{Conn, Event, Held, Length, Limits, Method, Payload, Request, Response};
-use consign_core::id::{BlobNo, Handle, SegmentId, Seq, TransferNo};
+use consign_core::http::{Conn, Event, Held, Length, Method, Request};
+use consign_core::id::{BlobNo, Handle, Seq, TransferNo};
 use consign_core::node::{Answer, Question};
 use consign_core::session::{
     ConnInfo, Promise, Session, SessionCommand, SessionEvent, SessionInput, SessionOut,
 };
-use consign_core::store::{Query, StoreEvent, StoreFault, StoreRequest};
+use consign_core::store::{Query, Snapshot, StoreEvent, StoreFault, StoreRequest};
 use consign_core::time::{Instant, Now};
 
+use self::admit::limits;
+use self::answer::{found, json, located, stopping};
 use super::AdminContext;
 use super::download::{Download, Step};
-use super::ledger::{self, Located, One};
+use super::ledger::{self, Located};
 use super::refusal::No;
 use super::route::{self, Route, Submit};
-use super::shapes::{Refused, Segment, Status, Stopping};
+use super::shapes::{Segment, Status, Stopping};
 use super::upload::Upload;
 
 /// Bytes of further requests that may wait behind the present one.
@@ -139,29 +142,6 @@ impl AdminSession {
                 self.task = Task::Wait(route);
             }
         }
-    }
-
-    /// Who may ask for what: everything for the daemon's user and root, health for this machine.
-    fn admit(&self, request: &Request) -> Result<(), No> {
-        if let Some(uid) = self.info.uid {
-            if uid == self.context.uid || uid == 0 {
-                return Ok(());
-            }
-            let text = format!("user {uid} may not use this socket");
-            return Err(No::new(403, "not_permitted", text));
-        }
-        let host = request.headers.text("host").unwrap_or_default();
-        if !is_local(host, &self.context.web_names) {
-            let text = format!("{host:?} is not a name of this page");
-            return Err(No::new(421, "misdirected", text));
-        }
-        let reads = matches!(request.method, Method::Get | Method::Head);
-        let open = ["/healthz", "/readyz", "/v1/status"].contains(&request.target.as_str());
-        if !(reads && open) {
-            let text = "only health and status are served here; use the admin socket";
-            return Err(No::new(403, "not_permitted", text));
-        }
-        Ok(())
     }
 
     fn upload(&mut self, now: Now, submit: Submit, length: Length) -> Result<Box<Upload>, No> {
@@ -412,53 +392,6 @@ impl AdminSession {
             }
         }
     }
-
-    fn refuse(&mut self, now: Now, no: &No, out: &mut SessionOut) {
-        if !self.conn.awaits_answer() {
-            return;
-        }
-        let seconds = no.retry_after.map(|s| s.to_string());
-        let mut headers = Vec::new();
-        headers.extend(seconds.as_deref().map(|s| ("Retry-After", s)));
-        headers.extend(no.allow.map(|allow| ("Allow", allow)));
-        let shape = Refused { code: no.code.into(), message: no.message.clone() };
-        self.shape(now, no.status, &headers, &shape, out);
-    }
-
-    fn shape<T: Serialize>(
-        &mut self,
-        now: Now,
-        status: u16,
-        headers: &[(&str, &str)],
-        shape: &T,
-        out: &mut SessionOut,
-    ) {
-        match json(shape) {
-            Ok(bytes) => self.body(now, status, headers, &bytes, out),
-            Err(fault) => self.text(now, 500, &format!("{fault}\n"), out),
-        }
-    }
-
-    fn body(
-        &mut self,
-        now: Now,
-        status: u16,
-        headers: &[(&str, &str)],
-        bytes: &[u8],
-        out: &mut SessionOut,
-    ) {
-        let mut all = vec![("Content-Type", "application/json"), ("Cache-Control", "no-store")];
-        all.extend_from_slice(headers);
-        let response = Response { status, headers: &all, payload: Payload::Full(bytes) };
-        self.conn.respond(now, &response, &mut out.bytes);
-    }
-
-    fn text(&mut self, now: Now, status: u16, text: &str, out: &mut SessionOut) {
-        let headers = [("Content-Type", "text/plain"), ("Cache-Control", "no-store")];
-        let payload = Payload::Full(text.as_bytes());
-        let response = Response { status, headers: &headers, payload };
-        self.conn.respond(now, &response, &mut out.bytes);
-    }
 }
 
 impl Session for AdminSession {
@@ -511,66 +444,13 @@ impl Session for AdminSession {
     }
 }
 
-/// The admin socket's users are known: they may take their time, a pipe may be slow.
-fn limits(info: &ConnInfo) -> Limits {
-    match info.uid {
-        Some(_) => Limits { idle_timeout: None, body_rate: None, ..Limits::default() },
-        None => Limits::default(),
-    }
-}
-
-/// Whether a Host field names this machine, with or without a port.
-fn is_local(host: &str, names: &[String]) -> bool {
-    let bare = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !name.is_empty() => name,
-        _ => host,
-    };
-    let is = |name: &str| name.eq_ignore_ascii_case(bare);
-    ["localhost", "127.0.0.1", "[::1]"].into_iter().any(is) || names.iter().any(|n| is(n))
-}
-
-fn stopping() -> No {
-    No::new(503, "busy", "this site is stopping").retry_after(5)
-}
-
 fn query(
     ticket: TransferNo,
     out: &mut SessionOut,
-    read: impl FnOnce(&dyn consign_core::store::Snapshot) -> Result<Vec<u8>, StoreFault>
-    + Send
-    + 'static,
+    read: impl FnOnce(&dyn Snapshot) -> Result<Vec<u8>, StoreFault> + Send + 'static,
 ) {
     let query: Query = Box::new(read);
     out.requests.push(StoreRequest::Query { ticket, query });
-}
-
-fn json<T: Serialize>(shape: &T) -> Result<Vec<u8>, StoreFault> {
-    let mut bytes = serde_json::to_vec(shape).map_err(|why| StoreFault::Io(why.to_string()))?;
-    bytes.push(b'\n');
-    Ok(bytes)
-}
-
-fn found<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, No> {
-    match serde_json::from_slice::<One<T>>(bytes) {
-        Ok(One::Found(found)) => Ok(found),
-        Ok(One::Missing) => Err(No::new(404, "unknown", "no segment has an id that begins so")),
-        Ok(One::Ambiguous(ids)) => {
-            let short: Vec<String> = ids
-                .iter()
-                .map(|id| SegmentId::from_hex(id).map_or_else(|| id.clone(), |id| id.short()))
-                .collect();
-            let text = format!("several segments begin so: {}", short.join(", "));
-            Err(No::new(409, "ambiguous", text))
-        }
-        Err(why) => Err(No::new(500, "store_failed", why.to_string())),
-    }
-}
-
-fn located(located: Located) -> Result<(Located, consign_core::ledger::rows::Body), No> {
-    match located.body() {
-        Some(body) => Ok((located, body)),
-        None => Err(No::new(500, "store_failed", "the content is nowhere")),
-    }
 }
 
 #[cfg(test)]

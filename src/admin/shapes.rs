@@ -28,6 +28,8 @@ pub struct Accepted {
     pub queued: Vec<String>,
     /// Destinations that hold it already.
     pub delivered: Vec<String>,
+    /// Destinations for which it lies among the dead letters.
+    pub dead: Vec<String>,
     /// Its length.
     pub size: u64,
     /// BLAKE3 of its content, 64 hex digits.

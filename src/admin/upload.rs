@@ -338,6 +338,7 @@ impl Upload {
             added: accepted.added,
             queued: accepted.queued,
             delivered: accepted.delivered,
+            dead: accepted.dead,
             size: self.size,
             digest,
         }

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use consign_core::ledger::FORMAT;
 use consign_core::ledger::read::{self, Recovery};
-
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 

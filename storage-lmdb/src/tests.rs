@@ -5,6 +5,7 @@ mod files;
 mod full;
 mod model;
 mod opening;
+mod page;
 mod rows;
 
 use std::path::Path;

@@ -130,10 +130,6 @@ impl<'b> Reader<'b> {
     }
 
     /// Passes over one value, however it is nested, without allocating.
-    #[expect(
-        clippy::wildcard_enum_match_arm,
-        reason = "every other type of CBOR is one plain item"
-    )]
     pub(super) fn skip(&mut self) -> Result<(), WireFault> {
         let mut left: u64 = 1;
         while left > 0 {
