@@ -63,6 +63,10 @@ enum Color {
 enum Command {
     /// Makes a site: keys, certificate, configuration, next step
     Init(cmd::init::InitArgs),
+    /// Runs a site until SIGTERM or Ctrl-C
+    Serve(cmd::serve::ServeArgs),
+    /// Measures a relay between two sites on this machine
+    Bench(cmd::bench::BenchArgs),
 }
 
 /// What can go wrong with a command.
@@ -142,6 +146,8 @@ fn dispatch(command: Command, global: &Global) -> Result<Exit, Trouble> {
             cmd::init::run(&args, global)?;
             Ok(Exit::Done)
         }
+        Command::Serve(args) => cmd::serve::run(&args, global),
+        Command::Bench(args) => Ok(cmd::bench::run(&args, global)?),
     }
 }
 

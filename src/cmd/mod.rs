@@ -1,3 +1,5 @@
 //! Subcommands, one file each.
 
+pub mod bench;
 pub mod init;
+pub mod serve;
