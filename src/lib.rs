@@ -3,10 +3,12 @@
 pub mod admin;
 pub mod bench;
 pub mod cli;
+pub mod client;
 pub mod cmd;
 pub mod config;
 pub mod daemon;
 pub mod exit;
+pub mod human;
 pub mod log;
 pub mod out;
 pub mod pki;

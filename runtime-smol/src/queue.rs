@@ -228,3 +228,6 @@ impl NodeInbox {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -238,3 +238,6 @@ impl NodeInbox {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -31,6 +31,7 @@ use std::sync::Arc;
 
 use consign_core::driver::MakeSession;
 
+pub(crate) use download::digest_field;
 use session::AdminSession;
 
 /// What the local interface must know of the process.

@@ -83,7 +83,8 @@ pub fn run(args: &ServeArgs, global: &Global) -> Result<Exit, Trouble> {
     }
     match daemon.wait()? {
         Ended::Cut => {
-            let text = "stopped before everything in flight was settled; the next start recovers it";
+            let text =
+                "stopped before everything in flight was settled; the next start recovers it";
             tracing::warn!(node = settings.node.name, code = "CN0524", "{text}");
         }
         Ended::Drained => tracing::info!(node = settings.node.name, "stopped"),

@@ -120,7 +120,8 @@ impl Daemon {
         drop(self.socket);
         match ended {
             Ended::Halted(why) => {
-                let message = format!("{} stopped because its store failed: {why}", self.ready.name);
+                let message =
+                    format!("{} stopped because its store failed: {why}", self.ready.name);
                 let help = "what was promised is safe; look at the disk, then start it again";
                 Err(Failure::new(Exit::StoreFailed, "CN0521", message).help(help))
             }

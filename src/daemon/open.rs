@@ -49,9 +49,10 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
     let (store, recovery) = LmdbStore::open(&options).map_err(|e| not_opened(&e))?;
 
     let (time_high, queued) = (time_high(&recovery), queued(&recovery));
-    let now = EffectiveClock::start(Instant::ZERO, system(), time_high)
-        .now(Instant::ZERO, system());
-    let node = Node::recover(settings.node.clone(), recovery, now).map_err(|e| not_recovered(&e))?;
+    let now =
+        EffectiveClock::start(Instant::ZERO, system(), time_high).now(Instant::ZERO, system());
+    let node =
+        Node::recover(settings.node.clone(), recovery, now).map_err(|e| not_recovered(&e))?;
 
     let (admin, socket) = socket::listen(&settings.admin)?;
     let (peers, listen) = bind(&settings.listen)?;
