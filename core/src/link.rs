@@ -19,6 +19,7 @@ use alloc::string::String;
 use core::fmt;
 use core::time::Duration;
 
+use crate::code::Goodbye;
 use crate::sendbuf::SendBuffer;
 use crate::session::{Identity, Session, SessionCommand, SessionInput, SessionOut};
 use crate::store::StoreEvent;
@@ -316,6 +317,20 @@ impl Link {
                 true => Phase::Over,
                 false => Phase::Lingering { until: now.mono.after(self.timeouts.linger) },
             };
+        }
+    }
+
+    /// The site is stopping: an open session is told to say goodbye, anything younger ends at once.
+    pub fn stop(&mut self, now: Now) {
+        match self.phase {
+            Phase::Handshake { .. } | Phase::Ready => {
+                self.finish(End::Fault(LinkFault::Refused("this site is stopping".into())));
+            }
+            Phase::Open => {
+                let text = "this site is stopping".into();
+                self.command(now, SessionCommand::Close { why: Goodbye::Stopping, text });
+            }
+            Phase::Closing { .. } | Phase::Lingering { .. } | Phase::Over => {}
         }
     }
 

@@ -1,1 +1,200 @@
-//! Placeholder.
+//! Consign on blocking primitives: a thread per connection that waits in `poll`, a thread for the
+//! node, one per listener.
+//!
+//! Everything that decides lives in `consign-core`; here are the sockets, the clock and the threads.
+//! No call of the store blocks, so no thread here ever waits for the disk.
+
+mod buffers;
+mod clock;
+mod conn;
+mod listen;
+mod node_loop;
+mod queue;
+mod sink;
+mod table;
+mod threads;
+mod wake;
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use consign_core::conn::Begin;
+use consign_core::driver::{Ended, MakeSession, Parts, Running};
+use consign_core::link::Timeouts;
+use consign_core::node::Node;
+use consign_core::store::Store;
+use consign_core::tls::TlsSetup;
+
+use buffers::Buffers;
+use clock::Clock;
+use listen::Listener;
+use node_loop::Observe;
+use queue::{Ending, Entry, Mailbox, NodeInbox};
+use sink::Answers;
+use table::Table;
+use threads::Threads;
+use wake::Wake;
+
+/// How long connections may take to say goodbye when the node has stopped.
+const GOODBYES: Duration = Duration::from_secs(3);
+
+/// What the threads of a run share.
+pub(crate) struct Context {
+    pub(crate) clock: Clock,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) tls: TlsSetup,
+    pub(crate) peer_session: MakeSession,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) inbox: Arc<NodeInbox>,
+    pub(crate) table: Arc<Table>,
+    pub(crate) buffers: Buffers,
+    pub(crate) threads: Threads,
+    listeners: Threads,
+    closing: Wake,
+}
+
+impl Context {
+    /// What a new connection is given.
+    pub(crate) fn begin<'a>(&self, mailbox: &Mailbox, make: &'a MakeSession) -> Begin<'a> {
+        Begin { id: mailbox.id(), now: self.clock.now(), timeouts: self.timeouts, make }
+    }
+
+    /// Closes every listener; returns when that is done.
+    pub(crate) fn close_listeners(&self) {
+        self.closing.wake();
+        self.listeners.join();
+    }
+}
+
+/// Runs a node.
+///
+/// # Errors
+/// When a thread cannot be started or a listener not be prepared; nothing runs then.
+pub fn start(parts: Parts) -> io::Result<Arc<dyn Running>> {
+    start_with(parts, Timeouts::default())
+}
+
+/// The same with other deadlines for connections.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_with(parts: Parts, timeouts: Timeouts) -> io::Result<Arc<dyn Running>> {
+    let Parts { node, store, tls, peers, peer_session, locals, .. } = parts;
+    let context = Arc::new(Context {
+        clock: Clock::start(parts.time_high),
+        store,
+        tls,
+        peer_session,
+        timeouts,
+        inbox: Arc::default(),
+        table: Arc::new(Table::new(parts.max_connections)),
+        buffers: Buffers::default(),
+        threads: Threads::default(),
+        listeners: Threads::default(),
+        closing: Wake::new()?,
+    });
+    let peers = peers.into_iter().map(Listener::Peers);
+    let locals = locals.into_iter().map(|(listener, make)| Listener::local(listener, make));
+    let listeners: Vec<Listener> = peers.chain(locals).collect();
+    for listener in &listeners {
+        listener.set_nonblocking()?;
+    }
+    let (inbox, table) = (context.inbox.clone(), context.table.clone());
+    context.store.start(Arc::new(Answers { inbox, table }));
+    let done = Arc::new(Done::default());
+    let thread = spawn_node(&context, node, &parts.observe, parts.drain_ms, &done)?;
+    let running = Run { context, done, thread: Mutex::new(Some(thread)) };
+    for (i, listener) in listeners.into_iter().enumerate() {
+        let context = running.context.clone();
+        let started = running.context.listeners.spawn(format!("listen-{i}"), move || {
+            listen::accept(&context, &listener, &context.closing);
+        });
+        if let Err(error) = started {
+            running.stop();
+            running.wait();
+            return Err(error);
+        }
+    }
+    Ok(Arc::new(running))
+}
+
+fn spawn_node(
+    context: &Arc<Context>,
+    node: Node,
+    observe: &Observe,
+    drain_ms: u64,
+    done: &Arc<Done>,
+) -> io::Result<JoinHandle<()>> {
+    let thread = {
+        let (context, observe, done) = (context.clone(), observe.clone(), done.clone());
+        std::thread::Builder::new().name("node".to_string()).spawn(move || {
+            let drain = Duration::from_millis(drain_ms);
+            let run = || node_loop::run(&context, node, &observe, drain);
+            let ended = catch_unwind(AssertUnwindSafe(run))
+                .unwrap_or_else(|_| Ended::Halted("the node panicked".to_string()));
+            finish(&context);
+            done.set(ended);
+        })
+    };
+    thread.inspect_err(|_| context.store.stop())
+}
+
+/// Ends everything that the node's end leaves behind, in order.
+fn finish(context: &Context) {
+    context.close_listeners();
+    context.inbox.close();
+    context.table.end(Ending::Stop);
+    if !context.table.wait_empty(GOODBYES) {
+        context.table.end(Ending::Cut);
+    }
+    context.threads.join();
+    context.store.stop();
+}
+
+/// The end of a run, for whoever waits for it.
+#[derive(Debug, Default)]
+struct Done {
+    ended: Mutex<Option<Ended>>,
+    told: Condvar,
+}
+
+impl Done {
+    fn set(&self, ended: Ended) {
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
+        self.told.notify_all();
+    }
+
+    fn wait(&self) -> Ended {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(ended) = &*ended {
+                return ended.clone();
+            }
+            ended = self.told.wait(ended).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+struct Run {
+    context: Arc<Context>,
+    done: Arc<Done>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Running for Run {
+    fn stop(&self) {
+        self.context.inbox.push([Entry::Stop]);
+    }
+
+    fn wait(&self) -> Ended {
+        let ended = self.done.wait();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Err(_)) = thread.map(JoinHandle::join) {
+            tracing::error!("the node's thread panicked at its end");
+        }
+        ended
+    }
+}

@@ -55,8 +55,11 @@ const PORT: u16 = 7400;
 /// Ports of further sites on one machine are this far apart.
 const PORT_STEP: u16 = 100;
 
+/// The status port is so far above that for peers.
+const WEB_ABOVE: u16 = 11;
+
 /// What there is to be made.
-struct Plan {
+pub(crate) struct Plan {
     dir: PathBuf,
     name: String,
     listen: Option<SocketAddr>,
@@ -79,7 +82,11 @@ pub fn run(args: &InitArgs, global: &Global) -> Result<(), Failure> {
     Ok(())
 }
 
-fn make(args: &InitArgs) -> Result<(Plan, Report), Failure> {
+/// Makes a site without saying so.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn make(args: &InitArgs) -> Result<(Plan, Report), Failure> {
     let plan = Plan::new(args)?;
     let report = plan.carry_out(args)?;
     Ok((plan, report))
@@ -167,6 +174,10 @@ impl Plan {
         ];
         if let Some(listen) = self.listen {
             set.push(("listen.peers", format!("[\"{listen}\"]")));
+            // Sites on one machine must differ in this port, too.
+            let web = listen.port().checked_add(WEB_ABOVE).filter(|_| listen.port() != 0);
+            let web = SocketAddr::from((Ipv4Addr::LOCALHOST, web.unwrap_or(0)));
+            set.push(("listen.web", format!("\"{web}\"")));
         }
         template::render(&set, &self.peers)
     }
@@ -286,7 +297,7 @@ fn valid_until(certificate: &str) -> i64 {
 }
 
 /// What was done, for people and programs.
-struct Report {
+pub(crate) struct Report {
     until: i64,
     own_authority: bool,
     /// Whether the other site was changed; `None` when that was not asked for.
@@ -393,7 +404,7 @@ impl Report {
 }
 
 /// A path as it can be typed into a shell.
-fn shown(path: &Path) -> String {
+pub(crate) fn shown(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@%:,".contains(c);
     let text = text.trim_end_matches('/');

@@ -77,6 +77,8 @@ pub struct Settings {
     pub listen: Vec<SocketAddr>,
     /// `listen.admin`: path of the Unix socket.
     pub admin: PathBuf,
+    /// `listen.web`
+    pub web: Option<SocketAddr>,
     /// `[tls]`
     pub tls: TlsFiles,
     /// `limits.connections`
@@ -121,11 +123,9 @@ pub(super) fn settle(
         node,
         data_dir,
         runtime: if settle.text("node.runtime") == "std" { Runtime::Std } else { Runtime::Smol },
-        listen: match settle.value("listen.peers") {
-            Some(Value::Listen(addresses)) => addresses.clone(),
-            _ => Vec::new(),
-        },
+        listen: settle.addresses("listen.peers"),
         admin,
+        web: settle.addresses("listen.web").first().copied(),
         tls: TlsFiles { ca, cert, key },
         connections: usize::try_from(settle.number("limits.connections")).unwrap_or(usize::MAX),
         header_timeout: duration(settle.number("limits.header_timeout")),
@@ -150,6 +150,13 @@ impl Settle<'_> {
         match self.value(path) {
             Some(Value::Text(text)) => text,
             _ => "",
+        }
+    }
+
+    fn addresses(&self, path: &str) -> Vec<SocketAddr> {
+        match self.value(path) {
+            Some(Value::Listen(addresses)) => addresses.clone(),
+            _ => Vec::new(),
         }
     }
 

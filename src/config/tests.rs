@@ -92,6 +92,7 @@ fn a_good_file_gives_the_defaults() {
     assert_eq!(settings.tls.key, PathBuf::from("/etc/site/node.key"));
     assert_eq!(settings.runtime, Runtime::Smol);
     assert_eq!(settings.listen, ["0.0.0.0:7400".parse().expect("address")]);
+    assert_eq!(settings.web, Some("127.0.0.1:7411".parse().expect("address")));
     assert_eq!(settings.connections, 10_000);
     assert_eq!(settings.header_timeout, Duration::from_secs(10));
     assert_eq!(settings.ballast, 64 << 20);
@@ -176,7 +177,7 @@ fn keys_of_later_versions_are_refused_unless_they_change_nothing() {
         assert_eq!(code, Code::Unavailable, "{message}");
         assert!(message.ends_with("is not available in this version"), "{message}");
     }
-    assert!(with("listen", "web = \"off\"").is_ok());
+    assert!(with("listen", "pickup = \"off\"").is_ok());
     assert_eq!(only(judge(&format!("{GOOD}[[watch]]\ndir = \"x\"\n"))).0, Code::Unavailable);
     let peer = "[[relay.known_peers]]\nname = \"b\"\naddress = \"b:1\"\nwindow = [\"Sat\"]\n";
     assert_eq!(only(judge(&format!("{GOOD}{peer}"))).0, Code::Unavailable);
@@ -219,6 +220,10 @@ fn addresses_need_host_and_port() {
     assert!(Kind::Listen.read_text("127.0.0.1:1, [::1]:1").is_ok());
     assert!(Kind::Listen.read_text("127.0.0.1:1,127.0.0.1:1").is_err());
     assert!(Kind::Socket.read_text("admin.sock").is_err());
+    for bad in ["0.0.0.0:7411", "10.0.0.1:7411", "localhost:7411", "on"] {
+        assert!(Kind::Web.read_text(bad).is_err(), "{bad}");
+    }
+    assert_eq!(with("listen", "web = \"off\"").map(|s| s.web), Ok(None));
 }
 
 #[test]

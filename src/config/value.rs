@@ -57,6 +57,8 @@ pub enum Kind {
     Listen,
     /// `unix:PATH`.
     Socket,
+    /// A loopback address to listen on, or `off`.
+    Web,
     /// `HOST:PORT` to connect to.
     Address,
     /// `sha256:` and 64 hex digits.
@@ -135,6 +137,7 @@ impl Kind {
             }
             Kind::Listen => "a list of addresses, such as [\"0.0.0.0:7400\"]".into(),
             Kind::Socket => "a socket, such as \"unix:/run/consign/admin.sock\"".into(),
+            Kind::Web => "a loopback address, such as \"127.0.0.1:7411\", or \"off\"".into(),
             Kind::Address => "an address, such as \"beta.example.net:7400\"".into(),
             Kind::Pin => "a fingerprint, `sha256:` and 64 hex digits".into(),
             Kind::Text => "a string".into(),
@@ -202,6 +205,8 @@ impl Kind {
             Kind::Listen => listen(&split(text)),
             Kind::Texts => Ok(Value::Texts(split(text))),
             Kind::Socket => socket(text),
+            Kind::Web if text == "off" => Ok(Value::Listen(Vec::new())),
+            Kind::Web => web(text),
             Kind::Address => address(text),
             Kind::Pin => pin(text),
         }
@@ -340,6 +345,16 @@ fn listen(items: &[String]) -> Result<Value, Bad> {
         addresses.push(address);
     }
     Ok(Value::Listen(addresses))
+}
+
+fn web(text: &str) -> Result<Value, Bad> {
+    let bad =
+        |label: &str| Bad::new(Code::Value, format!("must be {}", Kind::Web.expected()), label);
+    let address: SocketAddr = text.parse().map_err(|_| bad("not an IP address with a port"))?;
+    if !address.ip().is_loopback() {
+        return Err(bad("reachable from other machines").help("it has no login, so it stays here"));
+    }
+    Ok(Value::Listen(vec![address]))
 }
 
 /// Longest path of a Unix socket in bytes.

@@ -4,7 +4,7 @@
 //! Everything is reached through descriptors opened once, so a directory that is moved or replaced
 //! while the process runs cannot send a write elsewhere.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -60,19 +60,20 @@ pub(crate) enum Thing {
 }
 
 impl DataDir {
-    /// Opens the parts of a directory that is locked already, making what is missing.
+    /// Opens the parts of a directory that is locked already, making what is missing. The content
+    /// folders are made when they are first wanted.
     pub(crate) fn open(path: &Path, root: OwnedFd) -> Result<DataDir, Errno> {
-        let (blobs, new_blobs) = sub_dir(&root, name::BLOBS)?;
-        let (quarantine, new_quarantine) = sub_dir(&root, name::QUARANTINE)?;
-        if new_blobs || new_quarantine {
-            rustix::fs::fsync(&root)?;
+        let blobs = sub_dir(&root, name::BLOBS)?;
+        let quarantine = sub_dir(&root, name::QUARANTINE)?;
+        // Always: a process that was killed may have made names that nobody has made durable.
+        for dir in [&blobs, &quarantine, &root] {
+            rustix::fs::fsync(dir)?;
         }
-        let mut made = false;
-        for folder in 0..=u8::MAX {
-            made |= make_dir(&blobs, &folder_name(folder))?;
-        }
-        if made {
-            rustix::fs::fsync(&blobs)?;
+        match rustix::fs::openat(&root, "..", AS_DIR, Mode::empty()) {
+            Ok(parent) => rustix::fs::fsync(&parent)?,
+            // Somebody else's directory, made durable by whoever made ours in it.
+            Err(Errno::ACCESS | Errno::PERM) => {}
+            Err(why) => return Err(why),
         }
         Ok(DataDir { path: path.to_owned(), root, blobs, quarantine })
     }
@@ -94,9 +95,26 @@ impl DataDir {
         Ok(false)
     }
 
-    /// Opens one of the 256 content folders.
+    /// Opens one of the 256 content folders; [`Errno::NOENT`] when it was never wanted.
     pub(crate) fn folder(&self, folder: u8) -> Result<OwnedFd, Errno> {
         rustix::fs::openat(&self.blobs, folder_name(folder), AS_DIR, Mode::empty())
+    }
+
+    /// Opens one of the 256 content folders, made durably if it was never wanted. For one thread at
+    /// a time and folder: another would find it before it is durable.
+    pub(crate) fn make_folder(&self, folder: u8) -> Result<OwnedFd, Errno> {
+        match self.folder(folder) {
+            Err(Errno::NOENT) => {}
+            other => return other,
+        }
+        let name = folder_name(folder);
+        rustix::fs::mkdirat(&self.blobs, &name, DIR_MODE)?;
+        if let Err(why) = rustix::fs::fsync(&self.blobs) {
+            // Take it away, so that nobody takes it for durable and the next to want it makes it.
+            let _ = rustix::fs::unlinkat(&self.blobs, &name, AtFlags::REMOVEDIR);
+            return Err(why);
+        }
+        self.folder(folder)
     }
 
     /// Opens a content file for reading. What is not a regular file is [`Errno::NOENT`].
@@ -117,8 +135,11 @@ impl DataDir {
 
     /// What stands at a blob's place; `None` when nothing does.
     pub(crate) fn blob_thing(&self, blob: BlobNo) -> Result<Option<Thing>, Errno> {
-        let folder = self.folder(folder_of(blob))?;
-        thing(&folder, &blob.to_string())
+        match self.folder(folder_of(blob)) {
+            Ok(folder) => thing(&folder, blob.to_string()),
+            Err(Errno::NOENT) => Ok(None),
+            Err(why) => Err(why),
+        }
     }
 
     /// Moves an entry of a content folder into quarantine, under a name that is free. `false` when
@@ -173,8 +194,8 @@ pub(crate) fn folder_name(folder: u8) -> String {
 }
 
 /// What stands under `name`, links not followed.
-pub(crate) fn thing(dir: &OwnedFd, name: &str) -> Result<Option<Thing>, Errno> {
-    match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+pub(crate) fn thing(dir: &OwnedFd, name: impl AsRef<OsStr>) -> Result<Option<Thing>, Errno> {
+    match rustix::fs::statat(dir, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
             Ok(Some(Thing::File(u64::try_from(stat.st_size).unwrap_or(0))))
         }
@@ -198,11 +219,11 @@ pub(crate) fn entries(dir: &OwnedFd) -> Result<Vec<OsString>, Errno> {
 }
 
 /// Makes a directory with all parents that are missing, each made durable in the one above it, and
-/// opens it. Whether it was made here.
-pub(crate) fn make_all(path: &Path) -> Result<(OwnedFd, bool), Errno> {
+/// opens it.
+pub(crate) fn make_all(path: &Path) -> Result<OwnedFd, Errno> {
     let follow = AS_DIR.difference(OFlags::NOFOLLOW);
     match rustix::fs::openat(CWD, path, follow, Mode::empty()) {
-        Ok(dir) => return Ok((dir, false)),
+        Ok(dir) => return Ok(dir),
         Err(Errno::NOENT) => {}
         Err(why) => return Err(why),
     }
@@ -210,28 +231,27 @@ pub(crate) fn make_all(path: &Path) -> Result<(OwnedFd, bool), Errno> {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     };
-    let (parent, _) = make_all(parent)?;
+    let parent = make_all(parent)?;
     let last = path.file_name().ok_or(Errno::INVAL)?;
     match rustix::fs::mkdirat(&parent, last, DIR_MODE) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(why) => return Err(why),
     }
     rustix::fs::fsync(&parent)?;
-    Ok((rustix::fs::openat(&parent, last, AS_DIR, Mode::empty())?, true))
+    rustix::fs::openat(&parent, last, AS_DIR, Mode::empty())
 }
 
-/// Makes a directory if it is missing; whether it was.
-pub(crate) fn make_dir(parent: &OwnedFd, name: &str) -> Result<bool, Errno> {
+/// Makes a directory if it is missing.
+pub(crate) fn make_dir(parent: &OwnedFd, name: &str) -> Result<(), Errno> {
     match rustix::fs::mkdirat(parent, name, DIR_MODE) {
-        Ok(()) => Ok(true),
-        Err(Errno::EXIST) => Ok(false),
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
         Err(why) => Err(why),
     }
 }
 
-fn sub_dir(parent: &OwnedFd, name: &str) -> Result<(OwnedFd, bool), Errno> {
-    let made = make_dir(parent, name)?;
-    Ok((rustix::fs::openat(parent, name, AS_DIR, Mode::empty())?, made))
+fn sub_dir(parent: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
+    make_dir(parent, name)?;
+    rustix::fs::openat(parent, name, AS_DIR, Mode::empty())
 }
 
 /// Writes all of `data` at `offset`, however short the single writes are.

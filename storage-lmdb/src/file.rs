@@ -52,7 +52,8 @@ pub(crate) struct BlobFile {
 impl BlobFile {
     /// Creates the file of a blob, or opens it and cuts it to `offset`.
     pub(crate) fn open(dir: &DataDir, blob: BlobNo, offset: u64) -> Result<BlobFile, OpenFault> {
-        let folder = dir.folder(dir::folder_of(blob))?;
+        let folder = dir::folder_of(blob);
+        let folder = if offset == 0 { dir.make_folder(folder) } else { dir.folder(folder) }?;
         let how = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let how = if offset == 0 { how | OFlags::CREATE | OFlags::EXCL } else { how };
         let file = match rustix::fs::openat(&folder, blob.to_string(), how, FILE_MODE) {

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use consign_core::ledger::FORMAT;
 use consign_core::ledger::read::{self, Recovery};
-
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -165,7 +164,7 @@ pub(crate) fn open(options: &OpenOptions) -> Result<Opened, OpenError> {
     if !options.force_fs {
         refuse_file_system(path)?;
     }
-    let (root, _) = dir::make_all(path).map_err(io("cannot open"))?;
+    let root = dir::make_all(path).map_err(io("cannot open"))?;
     let lock = lock(&root, path)?;
 
     let marked = read_marker(&root, path)?;

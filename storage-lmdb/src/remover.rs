@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use crate::dir::{self, Thing};
 use crate::readers::file_fault;
-use crate::shared::{Shared, locked};
+use crate::shared::Shared;
 
 /// How often reader slots of dead processes are freed.
 const STALE_EVERY: Duration = Duration::from_secs(3600);
@@ -71,7 +71,7 @@ pub(crate) fn run(shared: &Shared, jobs: &Receiver<Job>) {
             Job::Check(wanted) => check(shared, &wanted),
             Job::Sweep(folder, below) => sweep(shared, folder, below),
             Job::Probe => {
-                locked(&shared.ballast).restore(&shared.dir);
+                shared.ballast.restore(&shared.dir);
                 shared.node(Input::Space(shared.space()));
             }
             Job::Stop => return,
@@ -97,14 +97,12 @@ fn unlink(shared: &Shared, blobs: &[BlobNo]) {
                     results.extend(blobs.iter().map(|blob| (*blob, Err(why))));
                 }
             }
+            Err(Errno::NOENT) => results.extend(blobs.iter().map(|blob| (*blob, Ok(())))),
             Err(why) => results.extend(blobs.iter().map(|blob| (*blob, Err(why)))),
         }
     }
     for (blob, result) in results {
-        let result = result.map_err(|why| match why {
-            Errno::NOENT => StoreFault::Missing(format!("the folder of blob {blob}")),
-            why => file_fault(blob, why),
-        });
+        let result = result.map_err(|why| file_fault(blob, why));
         shared.node(Input::Unlinked { blob, result });
     }
 }
@@ -123,38 +121,38 @@ fn remove(shared: &Shared, folder: &OwnedFd, blob: BlobNo) -> Result<(), Errno> 
     }
 }
 
+/// Finds content that is missing or has another length. What cannot be told counts as there: it is
+/// looked at again when it is read, and nothing is given up for an error that may pass.
 fn check(shared: &Shared, wanted: &[(Seq, Body, u64)]) {
-    let missing = match shared.ledger.snapshot() {
-        Ok(snapshot) => {
-            let gone =
-                wanted.iter().filter(|(_, body, size)| !there(shared, &snapshot, *body, *size));
-            gone.map(|(seq, ..)| *seq).collect()
+    let inline = check_inline(shared, wanted);
+    if let Err(why) = &inline {
+        tracing::warn!(%why, "bodies cannot be checked now");
+    }
+    let mut missing = inline.unwrap_or_default();
+    for (seq, body, size) in wanted {
+        let Body::Blob(blob) = body else { continue };
+        match shared.dir.blob_thing(*blob) {
+            Ok(Some(Thing::File(len))) if len == *size => {}
+            Ok(_) => missing.push(*seq),
+            Err(why) => tracing::warn!(blob = blob.0, %why, "content cannot be checked now"),
         }
-        Err(why) => {
-            tracing::warn!(%why, "content cannot be checked now");
-            Vec::new()
-        }
-    };
+    }
+    missing.sort_unstable();
     shared.node(Input::Checked { seen: wanted.len(), missing });
 }
 
-/// Whether content is there with its length. What cannot be told counts as there: it is looked at
-/// again when it is read, and nothing is given up for an error that may pass.
-fn there(shared: &Shared, snapshot: &dyn Snapshot, body: Body, size: u64) -> bool {
-    let looked = match body {
-        Body::Inline(number) => {
-            let row = snapshot.get(Table::Bodies, &keys::body(number));
-            row.map(|row| row.is_some_and(|row| row.len() as u64 == size))
+/// The bodies among them, in one short read transaction.
+fn check_inline(shared: &Shared, wanted: &[(Seq, Body, u64)]) -> Result<Vec<Seq>, StoreFault> {
+    let snapshot = shared.ledger.snapshot()?;
+    let mut missing = Vec::new();
+    for (seq, body, size) in wanted {
+        let Body::Inline(number) = body else { continue };
+        let row = snapshot.get(Table::Bodies, &keys::body(*number))?;
+        if row.is_none_or(|row| row.len() as u64 != *size) {
+            missing.push(*seq);
         }
-        Body::Blob(blob) => {
-            let thing = shared.dir.blob_thing(blob).map_err(|why| file_fault(blob, why));
-            thing.map(|thing| thing == Some(Thing::File(size)))
-        }
-    };
-    looked.unwrap_or_else(|why| {
-        tracing::warn!(%why, ?body, "content cannot be checked now");
-        true
-    })
+    }
+    Ok(missing)
 }
 
 fn sweep(shared: &Shared, number: u8, below: BlobNo) {
@@ -167,16 +165,21 @@ fn sweep(shared: &Shared, number: u8, below: BlobNo) {
 
 fn set_orphans_aside(shared: &Shared, number: u8, below: BlobNo) -> Result<u64, StoreFault> {
     let io = |why: Errno| StoreFault::Io(why.to_string());
-    let folder = shared.dir.folder(number).map_err(io)?;
+    let folder = match shared.dir.folder(number) {
+        Err(Errno::NOENT) => return Ok(0),
+        other => other.map_err(io)?,
+    };
+    let entries = dir::entries(&folder).map_err(io)?;
+    let known = known(shared, number, below, &entries)?;
     let mut orphans = Vec::new();
-    {
-        // One snapshot for all three tables [B1], released before anything is moved.
-        let entries = dir::entries(&folder).map_err(io)?;
-        let snapshot = shared.ledger.snapshot()?;
-        for entry in entries {
-            if is_orphan(&snapshot, &folder, number, below, &entry)? {
-                orphans.push(entry);
-            }
+    for (entry, known) in entries.into_iter().zip(known) {
+        let orphan = match known {
+            Known::No => true,
+            Known::Yes => dir::thing(&folder, &entry).map_err(io)? == Some(Thing::Other),
+            Known::New => false,
+        };
+        if orphan {
+            orphans.push(entry);
         }
     }
     let mut moved = 0;
@@ -192,29 +195,40 @@ fn set_orphans_aside(shared: &Shared, number: u8, below: BlobNo) -> Result<u64, 
     Ok(moved)
 }
 
-/// Whether an entry of a content folder belongs to nobody: no number of this folder, or a number from
-/// before the start that no row names, or that is not a regular file.
-fn is_orphan(
-    snapshot: &dyn Snapshot,
-    folder: &OwnedFd,
+/// What the ledger knows of an entry of a content folder.
+enum Known {
+    /// Nothing, or it is no number of this folder.
+    No,
+    /// A row names it.
+    Yes,
+    /// Its number was given since the start, so a row may still be under way.
+    New,
+}
+
+/// Looks all entries up in one snapshot of all three tables [B1].
+fn known(
+    shared: &Shared,
     number: u8,
     below: BlobNo,
-    entry: &OsString,
-) -> Result<bool, StoreFault> {
-    let text = entry.to_str().unwrap_or_default();
-    let blob = text.parse().map(BlobNo).ok();
-    let Some(blob) =
-        blob.filter(|blob| dir::folder_of(*blob) == number && blob.to_string() == text)
-    else {
-        return Ok(true);
-    };
-    if blob >= below {
-        return Ok(false);
+    entries: &[OsString],
+) -> Result<Vec<Known>, StoreFault> {
+    let snapshot = shared.ledger.snapshot()?;
+    let mut all = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let text = entry.to_str().unwrap_or_default();
+        let blob = text.parse().map(BlobNo).ok();
+        let own = |b: &BlobNo| dir::folder_of(*b) == number && b.to_string() == text;
+        all.push(match blob.filter(own) {
+            None => Known::No,
+            Some(blob) if blob >= below => Known::New,
+            Some(blob) => {
+                let mut row = false;
+                for table in [Table::Blobs, Table::Incoming, Table::Doomed] {
+                    row |= snapshot.get(table, &keys::blob(blob))?.is_some();
+                }
+                if row { Known::Yes } else { Known::No }
+            }
+        });
     }
-    let mut known = false;
-    for table in [Table::Blobs, Table::Incoming, Table::Doomed] {
-        known |= snapshot.get(table, &keys::blob(blob))?.is_some();
-    }
-    let thing = dir::thing(folder, text).map_err(|why| file_fault(blob, why))?;
-    Ok(!known || thing == Some(Thing::Other))
+    Ok(all)
 }

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
@@ -15,12 +16,14 @@ use consign_core::store::{CommitFault, Sink, Space, StoreEvent};
 use crate::dir::DataDir;
 use crate::ledger::Ledger;
 use crate::space::{self, Ballast};
+use crate::writer;
 
 /// What all threads share.
 pub(crate) struct Shared {
     pub(crate) dir: DataDir,
     pub(crate) ledger: Ledger,
-    pub(crate) ballast: Mutex<Ballast>,
+    pub(crate) ballast: Ballast,
+    pub(crate) writer: Sender<writer::Job>,
     parked: Mutex<BTreeMap<Handle, Bytes>>,
     sink: OnceLock<Arc<dyn Sink>>,
     committed: AtomicU64,
@@ -34,12 +37,14 @@ impl Shared {
         dir: DataDir,
         ledger: Ledger,
         ballast: Ballast,
+        writer: Sender<writer::Job>,
         committed: BatchNo,
     ) -> Shared {
         Shared {
             dir,
+            writer,
             ledger,
-            ballast: Mutex::new(ballast),
+            ballast,
             parked: Mutex::default(),
             sink: OnceLock::new(),
             committed: AtomicU64::new(committed.0),
@@ -86,7 +91,7 @@ impl Shared {
             // A disk that does not answer is not called full: the next write will tell.
             free: space::free(&self.dir).unwrap_or(u64::MAX),
             ledger: self.ledger.live_bytes(),
-            ballast_whole: locked(&self.ballast).whole(),
+            ballast_whole: self.ballast.whole(),
         }
     }
 
@@ -102,16 +107,23 @@ impl Shared {
         self.broken.set(why.to_owned()).is_ok()
     }
 
-    /// As [`Shared::set_broken`], and tells the node outside any commit.
+    /// As [`Shared::set_broken`], and has the node told outside any commit: by the writer, so that a
+    /// commit that is under way is answered first, and at once when there is no writer any more.
     pub(crate) fn fail(&self, why: &str) {
-        if self.set_broken(why) {
-            let next = self.committed.load(Ordering::Acquire).saturating_add(1);
-            self.node(Input::CommitFailed {
-                from: BatchNo(next),
-                why: CommitFault::Broken(why.to_owned()),
-                space: Space::default(),
-            });
+        if self.set_broken(why) && self.writer.send(writer::Job::Broken).is_err() {
+            self.say_broken();
         }
+    }
+
+    /// Tells the node that nothing will be committed any more.
+    pub(crate) fn say_broken(&self) {
+        let next = self.committed.load(Ordering::Acquire).saturating_add(1);
+        let why = self.broken().unwrap_or("the store has failed").to_owned();
+        self.node(Input::CommitFailed {
+            from: BatchNo(next),
+            why: CommitFault::Broken(why),
+            space: self.space(),
+        });
     }
 
     /// Fails the store if a read found the ledger damaged.

@@ -2,12 +2,15 @@
 //! disk from a broken one.
 
 use std::os::fd::OwnedFd;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use consign_core::limits::BATCH_BYTES;
 use rustix::fs::{AtFlags, FallocateFlags, OFlags};
 use rustix::io::Errno;
 
 use crate::dir::{self, DataDir, FILE_MODE, Thing, name};
+use crate::shared::locked;
 
 /// Least room that is left beside a whole ballast: what two batches need.
 const ROOM: u64 = 2 * BATCH_BYTES as u64;
@@ -17,29 +20,32 @@ const STEP: usize = 1 << 20;
 /// The ballast file.
 #[derive(Debug)]
 pub(crate) struct Ballast {
-    /// Its size when whole; 0 is no ballast.
+    /// Its size when whole, in bytes; 0 is no ballast.
     size: u64,
-    whole: bool,
+    whole: AtomicBool,
+    /// Held by whoever changes the file.
+    changing: Mutex<()>,
 }
 
 impl Ballast {
     /// Looks at what is there, and makes it whole if there is room.
     pub(crate) fn open(dir: &DataDir, size: u64) -> Ballast {
         let there = dir::thing(&dir.root, name::BALLAST);
-        let mut ballast =
-            Ballast { size, whole: matches!(there, Ok(Some(Thing::File(n))) if n == size) };
+        let whole = matches!(there, Ok(Some(Thing::File(len))) if len == size);
+        let ballast = Ballast { size, whole: AtomicBool::new(whole), changing: Mutex::new(()) };
         ballast.restore(dir);
         ballast
     }
 
     /// Whether it is whole.
     pub(crate) fn whole(&self) -> bool {
-        self.whole || self.size == 0
+        self.whole.load(Ordering::Acquire) || self.size == 0
     }
 
     /// Gives its space back to the disk.
-    pub(crate) fn free(&mut self, dir: &DataDir) {
-        self.whole = false;
+    pub(crate) fn free(&self, dir: &DataDir) {
+        let _changing = locked(&self.changing);
+        self.whole.store(false, Ordering::Release);
         let freed = remove(dir, name::BALLAST).and_then(|()| rustix::fs::fsync(&dir.root));
         match freed {
             Ok(()) => tracing::warn!(bytes = self.size, "ballast freed"),
@@ -47,16 +53,17 @@ impl Ballast {
         }
     }
 
-    /// Makes it whole again if the disk has room for it and for what comes next.
-    pub(crate) fn restore(&mut self, dir: &DataDir) {
-        if self.whole()
-            || free(dir).is_none_or(|free| free < self.size.saturating_add(room(self.size)))
-        {
+    /// Makes it whole again if the disk has room for it and for what comes next. Does nothing while
+    /// another thread is at it: no commit waits for that.
+    pub(crate) fn restore(&self, dir: &DataDir) {
+        let need = self.size.saturating_add(room(self.size));
+        if self.whole() || free(dir).is_none_or(|free| free < need) {
             return;
         }
+        let Ok(_changing) = self.changing.try_lock() else { return };
         match fill(dir, name::BALLAST, self.size) {
             Ok(()) => {
-                self.whole = true;
+                self.whole.store(true, Ordering::Release);
                 tracing::info!(bytes = self.size, "ballast whole");
             }
             Err(why) => {

@@ -20,14 +20,14 @@ use crate::{blobs, remover, writer};
 
 /// Threads that serve sessions' reads.
 const READERS: usize = 2;
-/// Threads that write content files.
+/// Threads that write content files; a power of two up to 256, so that all blobs of a folder, which is
+/// the low byte of their number, go to the same thread.
 const BLOB_WRITERS: usize = 2;
 
 /// A data directory that is locked and open. Threads begin with [`Store::start`]; what is handed in
 /// before waits for them.
 pub struct LmdbStore {
     pub(crate) shared: Arc<Shared>,
-    writer: Sender<writer::Job>,
     node_reader: Sender<NodeRead>,
     queue: Arc<Queue>,
     blobs: [Sender<blobs::Job>; BLOB_WRITERS],
@@ -56,8 +56,8 @@ impl LmdbStore {
     pub fn open(options: &OpenOptions) -> Result<(LmdbStore, Recovery), OpenError> {
         let Opened { dir, lock, ledger, ballast, recovery } = open::open(options)?;
         let committed = ledger.snapshot().map_or(BatchNo(0), |snapshot| snapshot.as_of());
-        let shared = Arc::new(Shared::new(dir, ledger, ballast, committed));
         let (writer, writer_jobs) = channel();
+        let shared = Arc::new(Shared::new(dir, ledger, ballast, writer, committed));
         let (node_reader, node_reads) = channel();
         let (blob_a, blob_a_jobs) = channel();
         let (blob_b, blob_b_jobs) = channel();
@@ -70,7 +70,6 @@ impl LmdbStore {
         };
         let store = LmdbStore {
             shared,
-            writer,
             node_reader,
             queue: Arc::default(),
             blobs: [blob_a, blob_b],
@@ -141,7 +140,7 @@ impl Store for LmdbStore {
 
     fn commit(&self, batch: Batch) {
         let from = batch.number;
-        if self.writer.send(writer::Job::Commit(batch)).is_err() {
+        if self.shared.writer.send(writer::Job::Commit(batch)).is_err() {
             let why = self.shared.broken().unwrap_or("the store has stopped");
             let why = CommitFault::Broken(why.to_owned());
             self.shared.node(Input::CommitFailed { from, why, space: self.shared.space() });
@@ -215,7 +214,7 @@ impl Store for LmdbStore {
 
     fn stop(&self) {
         // A thread that is gone already needs no word.
-        let _ = self.writer.send(writer::Job::Stop);
+        let _ = self.shared.writer.send(writer::Job::Stop);
         let _ = self.node_reader.send(NodeRead::Stop);
         let _ = self.remover.send(remover::Job::Stop);
         for writer in &self.blobs {

@@ -5,6 +5,7 @@ mod files;
 mod full;
 mod model;
 mod opening;
+mod page;
 mod rows;
 
 use std::path::Path;
@@ -164,6 +165,8 @@ impl Subject for Lmdb {
     }
 
     fn plant(&self, blob: BlobNo, data: &[u8]) {
+        let folder = self.store.shared.dir.make_folder(dir::folder_of(blob));
+        folder.expect("the folder is there");
         std::fs::write(blob_path(&self.store.shared.dir.path, blob), data).expect("it is written");
     }
 
@@ -188,8 +191,15 @@ pub(crate) fn blob_path(dir: &Path, blob: BlobNo) -> std::path::PathBuf {
     dir.join(dir::name::BLOBS).join(folder).join(blob.to_string())
 }
 
+/// A directory on disk, for what depends on one.
 pub(crate) fn temp() -> TempDir {
     tempfile::tempdir().expect("a temporary directory")
+}
+
+/// A directory in memory if there is one: syncs cost nothing there, and a killed process loses as
+/// much as on disk, which is nothing.
+pub(crate) fn memory() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| temp())
 }
 
 /// A batch that bears its number.

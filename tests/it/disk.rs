@@ -27,6 +27,8 @@ pub(crate) enum Word {
     Syncs = 6,
     /// Calls refused or cut short for want of space.
     Refused = 7,
+    /// Bytes written so far.
+    Bytes = 10,
 }
 
 const MAGIC: u64 = 0x636f_6e73_6967_6e31;
@@ -174,7 +176,7 @@ mod tests {
         assert_eq!(rig.len("a"), 40_960);
         // One file created, ten writes, one sync.
         assert_eq!((rig.disk.get(Word::Calls), rig.disk.get(Word::Syncs)), (12, 1));
-        assert_eq!(rig.disk.get(Word::Refused), 0);
+        assert_eq!((rig.disk.get(Word::Refused), rig.disk.get(Word::Bytes)), (0, 40_960));
     }
 
     #[test]

@@ -1,3 +1,12 @@
 //! The real binary, from outside: two sites on loopback with real certificates, ledgers and disks.
 
+mod deliver;
 mod disk;
+mod full;
+mod hostile;
+mod http;
+mod kill;
+mod refuse;
+mod resume;
+mod site;
+mod wait;

@@ -39,6 +39,7 @@ enum word {
     REFUSED,    /* calls that failed or were cut short for want of space */
     USED,       /* bytes taken, as last seen */
     STALE,      /* 1: USED must be found anew */
+    BYTES,      /* bytes written so far */
     WORDS
 };
 #define UNLIMITED UINT64_MAX
@@ -209,6 +210,12 @@ static long growing(long nr, long a[6], uint64_t from, uint64_t len, int cut) {
     return result;
 }
 
+static long written(long result) {
+    if (result > 0)
+        add(BYTES, (uint64_t)result);
+    return result;
+}
+
 static uint64_t position(long fd) {
     struct stat st;
     long flags = CALL(SYS_fcntl, fd, F_GETFL);
@@ -263,17 +270,17 @@ static long on_file(long nr, long a[6]) {
         return less_free(kernel(nr, a), (struct statfs *)a[1]);
     case SYS_write:
         count(0);
-        return growing(nr, a, position(a[0]), (uint64_t)a[2], 1);
+        return written(growing(nr, a, position(a[0]), (uint64_t)a[2], 1));
     case SYS_pwrite64:
         count(0);
-        return growing(nr, a, (uint64_t)a[3], (uint64_t)a[2], 1);
+        return written(growing(nr, a, (uint64_t)a[3], (uint64_t)a[2], 1));
     case SYS_writev:
         count(0);
-        return growing(nr, a, position(a[0]), total(v, a[2]), 0);
+        return written(growing(nr, a, position(a[0]), total(v, a[2]), 0));
     case SYS_pwritev:
     case SYS_pwritev2:
         count(0);
-        return growing(nr, a, (uint64_t)a[3], total(v, a[2]), 0);
+        return written(growing(nr, a, (uint64_t)a[3], total(v, a[2]), 0));
     case SYS_fallocate:
         count(0);
         if (a[1] & ~FALLOC_FL_KEEP_SIZE) /* gives space back, or moves it */

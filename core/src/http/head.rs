@@ -168,7 +168,9 @@ impl Headers {
 
 impl fmt::Debug for Headers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.iter().map(|(n, v)| (n, v.escape_ascii()))).finish()
+        f.debug_map()
+            .entries(self.iter().map(|(n, v)| (n, alloc::format!("{}", v.escape_ascii()))))
+            .finish()
     }
 }
 

@@ -8,14 +8,15 @@
 //! | file | holds |
 //! |---|---|
 //! | `conns` | who may connect, session epochs, dialling |
-//! | `accept`, `incoming` | admission, reservations, new rows |
-//! | `deliver`, `scanned`, `window`, `peer` | claims, outcomes, due windows |
+//! | `accept`, `admit`, `take`, `incoming` | lookups, admission, new rows, reservations |
+//! | `deliver`, `verdict`, `scanned`, `window`, `peer` | claims, outcomes, due windows |
 //! | `stage`, `book` | staged rows and counters; the overlay over the store's answers |
 //! | `full` | a full disk |
-//! | `reconcile` | start-up |
+//! | `recover`, `reconcile` | start-up |
 //! | `status` | questions |
 
 mod accept;
+mod admit;
 mod book;
 mod conns;
 mod deliver;
@@ -23,15 +24,19 @@ mod full;
 mod incoming;
 mod peer;
 mod reconcile;
+mod recover;
 mod scanned;
 mod stage;
 mod status;
+mod take;
 mod types;
+mod verdict;
 mod window;
 
 #[cfg(test)]
 mod tests;
 
+pub use recover::RecoverError;
 pub use types::{
     Action, Addressed, Answer, Input, Note, PeerStatus, Question, ReconcileSummary, Shared, Status,
 };
@@ -44,10 +49,8 @@ use alloc::vec::Vec;
 use crate::code::Goodbye;
 use crate::config::Config;
 use crate::gate::{Gate, Waiting};
-use crate::id::{BatchNo, BlobNo, ConnId, Epoch, ReadNo, Seq, SiteNo};
-use crate::ledger::read::{Answer as Rows, Found, ReadRequest, Recovery};
-use crate::ledger::rows::{MetaName, PeerRow};
-use crate::ledger::{FORMAT, Table, keys};
+use crate::id::{BatchNo, ConnId, Epoch, ReadNo, Seq, SiteNo};
+use crate::ledger::read::{Answer as Rows, Found, ReadRequest};
 use crate::schedule::Backoff;
 use crate::segment::Class;
 use crate::session::{Promise, SessionCommand, SessionEvent};
@@ -64,23 +67,6 @@ use peer::Peer;
 use reconcile::Reconcile;
 use scanned::Page;
 use stage::{Stage, Verdict};
-
-/// Why a node cannot begin with what the ledger holds.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RecoverError {
-    /// The configuration breaks rules.
-    #[error("{0:?}")]
-    Config(Vec<crate::config::ConfigFault>),
-    /// The ledger is of another format.
-    #[error("the ledger has format {found}, this build reads {reads}")]
-    Format {
-        /// In the ledger.
-        found: u64,
-        /// In this build.
-        reads: u16,
-    },
-}
 
 /// Whether there is room for new content.
 #[derive(Debug)]
@@ -135,108 +121,6 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node that goes on where the ledger stopped. An empty `recovery` is a new ledger.
-    ///
-    /// # Errors
-    /// See [`RecoverError`].
-    pub fn recover(config: Config, recovery: Recovery, now: Now) -> Result<Node, RecoverError> {
-        let faults = config.faults();
-        if !faults.is_empty() {
-            return Err(RecoverError::Config(faults));
-        }
-        let found = recovery.meta_value(MetaName::Format);
-        if found > u64::from(FORMAT) {
-            return Err(RecoverError::Format { found, reads: FORMAT });
-        }
-        let mut stage = Stage::new(&recovery);
-        stage.meta.boot += 1;
-        let mut incoming = Incoming::default();
-        incoming.load(&recovery);
-        let committed = BatchNo(recovery.meta_value(MetaName::Batch));
-        let below = BlobNo(stage.meta.next_blob);
-        let mut book = Book::default();
-        book.committed(committed);
-        let mut node = Node {
-            config,
-            stage,
-            gate: Gate::new(committed),
-            book,
-            mode: Mode::Normal,
-            space: Space { free: u64::MAX, ledger: 0, ballast_whole: true },
-            sites: BTreeMap::new(),
-            peers: BTreeMap::new(),
-            conns: BTreeMap::new(),
-            sessions: 0,
-            unstarted: Vec::new(),
-            pending: VecDeque::new(),
-            found: VecDeque::new(),
-            lookups_open: 0,
-            settlements: VecDeque::new(),
-            incoming,
-            reads: BTreeMap::new(),
-            last_read: ReadNo(0),
-            reconcile: Reconcile::new(recovery.inflight.clone(), below),
-            summary: ReconcileSummary::default(),
-            stopping: false,
-            drain_by: Instant::FAR,
-            drained: false,
-            more: true,
-            now,
-        };
-        node.meet_peers(&recovery);
-        node.stage_identity(&recovery);
-        Ok(node)
-    }
-
-    /// Peers of the ledger keep their numbers; peers of the configuration get one.
-    fn meet_peers(&mut self, recovery: &Recovery) {
-        for (site, row) in &recovery.peers {
-            let mut peer = Peer::new(*site, row.name.clone());
-            peer.held = row.held;
-            peer.last_acked = row.last_acked.map(UnixMillis);
-            self.sites.insert(row.name.clone(), *site);
-            self.peers.insert(*site, peer);
-        }
-        for known in self.config.peers.clone() {
-            let site = match self.sites.get(&known.name) {
-                Some(site) => *site,
-                None => {
-                    let site = self.stage.next_site();
-                    self.sites.insert(known.name.clone(), site);
-                    self.peers.insert(site, Peer::new(site, known.name.clone()));
-                    site
-                }
-            };
-            if let Some(peer) = self.peers.get_mut(&site) {
-                peer.known = true;
-                peer.address = known.address;
-            }
-        }
-    }
-
-    /// Stages what this run rests on and the ledger does not have yet: its boot counter, and the
-    /// numbers of peers that are new.
-    fn stage_identity(&mut self, recovery: &Recovery) {
-        let boot = self.stage.meta.boot;
-        if recovery.meta_value(MetaName::Boot) != boot {
-            let row = crate::ledger::rows::MetaRow { value: boot };
-            self.stage.batch.put(Table::Meta, MetaName::Boot.key(), &row);
-        }
-        for peer in self.peers.values() {
-            if recovery.peers.iter().any(|(site, _)| *site == peer.site) {
-                continue;
-            }
-            let pin = self.config.peers.iter().find(|p| p.name == peer.name).and_then(|p| p.pin);
-            let row = PeerRow {
-                name: peer.name.clone(),
-                pin: pin.map(|p| p.to_vec()).unwrap_or_default(),
-                held: peer.held,
-                last_acked: None,
-            };
-            self.stage.batch.put(Table::Peers, &keys::site(peer.site), &row);
-        }
-    }
-
     /// Takes one input; appends what may leave at once to `out`. Never blocks, never fails, does a
     /// bounded amount of work.
     pub fn step(&mut self, now: Now, input: Input, out: &mut Vec<Action>) {

@@ -3,14 +3,15 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use super::Node;
 use super::deliver::due_key;
+use super::types::Action;
 use super::types::Note;
 use super::window::Through;
+use super::{Asked, Mode, Node};
 use crate::id::{BatchNo, ReadNo, SiteNo};
 use crate::ledger::Table;
 use crate::ledger::keys::DueKey;
-use crate::ledger::read::DueRow;
+use crate::ledger::read::{DueRow, ReadRequest};
 use crate::ledger::rows::State;
 use crate::segment::Class;
 
@@ -25,6 +26,29 @@ pub(super) struct Page {
 }
 
 impl Node {
+    /// Asks for more due rows where a window runs low.
+    pub(super) fn scan(&mut self, out: &mut Vec<Action>) {
+        if matches!(self.mode, Mode::Rejudge(_)) {
+            return;
+        }
+        let mut wanted = Vec::new();
+        for peer in self.peers.values() {
+            for class in Class::ALL {
+                let window = peer.windows.get(class as usize);
+                if let Some((through, limit)) = window.and_then(|w| w.wants_scan()) {
+                    wanted.push((peer.site, class, through, limit));
+                }
+            }
+        }
+        for (site, class, through, limit) in wanted {
+            let request = ReadRequest::Due { peer: site, class, after: through.key(), limit };
+            let read = self.ask(Asked::Due(site, class), request, out);
+            if let Some(peer) = self.peers.get_mut(&site) {
+                peer.window(class).scan_opened(read);
+            }
+        }
+    }
+
     pub(super) fn scanned(&mut self, read: ReadNo, site: SiteNo, class: Class, page: Page) {
         let Page { as_of, rows, bad, end } = page;
         let Some(peer) = self.peers.get_mut(&site) else { return };
@@ -54,7 +78,7 @@ impl Node {
     }
 
     /// Rows that became due after the reading, between where the scan began and how far it came.
-    fn add_changes(
+    pub(super) fn add_changes(
         &mut self,
         site: SiteNo,
         class: Class,
@@ -88,7 +112,7 @@ impl Node {
     }
 
     /// A due key whose rows cannot be read: that one item is set aside, all others go on.
-    fn set_aside(&mut self, key: DueKey) {
+    pub(super) fn set_aside(&mut self, key: DueKey) {
         self.stage.batch.del(Table::Due, &key.key());
         let what = format!("delivery of segment number {} to site number {}", key.seq, key.peer);
         self.stage.note(Note::Quarantined { what });

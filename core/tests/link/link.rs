@@ -299,3 +299,20 @@ fn a_broken_socket_ends_it_at_once() {
         assert_eq!(pair.sides[0].end(), Some(&End::Fault(fault)));
     }
 }
+
+#[test]
+fn a_stop_says_goodbye_on_open_links_and_ends_the_others() {
+    let (alpha, beta) = two_sites();
+    let mut pair = Pair::tls(&alpha, &beta);
+    pair.sides[1].stop(at(0));
+    assert!(pair.sides[1].is_over());
+    for mut pair in pairs() {
+        let seen = Watch::default();
+        pair.attach([Box::new(Source::new(0, 0, &seen)), Echo::new()]);
+        pair.sides[0].stop(at(0));
+        pair.run();
+        assert_eq!(seen.lock().unwrap().commands, 1);
+        assert!(pair.sides[0].is_over() && pair.sides[0].end() == Some(&End::Orderly));
+        pair.sides[0].stop(at(1));
+    }
+}

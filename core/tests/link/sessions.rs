@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use consign_core::session::{Session, SessionEvent, SessionInput, SessionOut};
+use consign_core::session::{Session, SessionCommand, SessionEvent, SessionInput, SessionOut};
 use consign_core::time::{Instant, Now};
 
 /// The byte at `position` of the test pattern; its period is a prime, so shifts show.
@@ -54,8 +54,11 @@ impl Session for Echo {
                     out.bytes.extend(self.waiting.drain(..n));
                 }
             }
-            SessionInput::Command(_) => out.close = true,
-            SessionInput::Open | SessionInput::Timer | SessionInput::Store(_) => {}
+            SessionInput::Command(SessionCommand::Close { .. }) => out.close = true,
+            SessionInput::Command(_)
+            | SessionInput::Open
+            | SessionInput::Timer
+            | SessionInput::Store(_) => {}
         }
         if self.eof && self.waiting.is_empty() {
             out.close = true;
@@ -116,9 +119,9 @@ impl Session for Source {
                 seen.sent += n;
             }
             SessionInput::Eof => seen.eofs += 1,
-            SessionInput::Command(_) => {
+            SessionInput::Command(command) => {
                 seen.commands += 1;
-                out.close = true;
+                out.close |= matches!(command, SessionCommand::Close { .. });
             }
             SessionInput::Timer => {
                 seen.timers += 1;

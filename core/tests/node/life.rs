@@ -193,8 +193,8 @@ fn heal(site: &mut Site, life: &mut Life, rng: &mut Rng) {
 }
 
 #[test]
-fn sixty_random_lives_end_well() {
-    for seed in 0..60 {
+fn random_lives_end_well() {
+    for seed in 0..20 {
         println!("seed {seed}");
         live(seed, 400);
     }
@@ -202,7 +202,7 @@ fn sixty_random_lives_end_well() {
 
 #[test]
 fn a_backlog_much_longer_than_a_window_is_paged_without_gap_or_ghost() {
-    for seed in 100..104 {
+    for seed in 100..102 {
         let mut rng = Rng(seed);
         let mut life = Life::default();
         let mut site = Site::with(config(&PEERS));

@@ -8,7 +8,7 @@ use consign_core::id::BatchNo;
 use consign_core::ledger::{Table, keys};
 use consign_core::mem::contract::{Subject, pattern, scan};
 
-use super::{Lmdb, as_of, numbered, temp};
+use super::{Lmdb, as_of, memory, numbered};
 
 /// Where a child works; unset in the test run itself.
 const DIR: &str = "CONSIGN_TEST_CHILD_DIR";
@@ -78,7 +78,7 @@ fn kill(mut child: Child) {
 
 #[test]
 fn a_process_killed_between_put_and_commit_leaves_nothing() {
-    let dir = temp();
+    let dir = memory();
     assert_eq!(Lmdb::at(dir.path()).commit(numbered(1)), Ok(()));
     let mut child = Command::new(std::env::current_exe().expect("this binary"))
         .args(["--exact", "tests::crash::child_puts", "--nocapture", "--include-ignored"])
@@ -97,7 +97,7 @@ fn a_process_killed_between_put_and_commit_leaves_nothing() {
 
 #[test]
 fn a_process_killed_at_any_time_keeps_what_it_said_it_committed() {
-    let dir = temp();
+    let dir = memory();
     let mut last = 0;
     for round in 1..=5u64 {
         let mut child = child("tests::crash::child_commits", dir.path());
@@ -118,7 +118,7 @@ fn a_process_killed_at_any_time_keeps_what_it_said_it_committed() {
 
 #[test]
 fn a_lock_ends_with_its_process() {
-    let dir = temp();
+    let dir = memory();
     let mut child = child("tests::crash::child_commits", dir.path());
     wait_for(&mut child, |line| line.contains("committed ").then_some(()));
     match super::refused(dir.path()) {

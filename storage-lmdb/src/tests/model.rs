@@ -1,14 +1,15 @@
-//! Random batches, failures and reopenings: LMDB does what the store in memory does.
+//! Random batches, failures and reopenings, random writes, syncs and resumptions of files: the disk
+//! holds what the store in memory holds.
 
-use consign_core::id::BodyNo;
+use consign_core::id::{BlobNo, BodyNo, ConnId};
 use consign_core::ledger::{Table, keys};
 use consign_core::mem::MemStore;
 use consign_core::mem::contract::{Subject, conn, pattern, scan};
 use consign_core::node::Input;
-use consign_core::store::{Batch, CommitFault, StoreRequest};
+use consign_core::store::{Batch, CommitFault, StoreEvent, StoreRequest};
 use quickcheck::{Arbitrary, Gen, QuickCheck};
 
-use super::{Lmdb, numbered, temp};
+use super::{Lmdb, memory, numbered};
 use crate::shared::locked;
 
 /// Tables that random batches touch: one that appends, one random, one of bare keys, the bodies.
@@ -94,7 +95,7 @@ fn same(lmdb: &Lmdb, mem: &MemStore) -> bool {
 }
 
 fn agrees(turns: Vec<Turn>) -> bool {
-    let dir = temp();
+    let dir = memory();
     let mut lmdb = Lmdb::at(dir.path());
     let mut mem = MemStore::new();
     let mut number = 0;
@@ -132,4 +133,97 @@ fn agrees(turns: Vec<Turn>) -> bool {
 fn random_batches_leave_what_they_leave_in_memory() {
     let tests = if cfg!(debug_assertions) { 25 } else { 100 };
     QuickCheck::new().tests(tests).quickcheck(agrees as fn(Vec<Turn>) -> bool);
+}
+
+/// What is done to one of three files.
+#[derive(Clone, Debug)]
+enum Act {
+    Write(usize),
+    Sync,
+    /// The connection ends; another goes on from what is durable.
+    Resume,
+}
+
+impl Arbitrary for Act {
+    fn arbitrary(g: &mut Gen) -> Act {
+        let len = usize::from(u16::arbitrary(g));
+        match u8::arbitrary(g) % 8 {
+            0 => Act::Sync,
+            1 => Act::Resume,
+            2 => Act::Write(len * 20),
+            3 => Act::Write(len / 4096 * 4096),
+            _ => Act::Write(len),
+        }
+    }
+}
+
+/// A file being written in both stores.
+struct Writing {
+    blob: BlobNo,
+    conn: ConnId,
+    len: u64,
+    durable: u64,
+}
+
+/// Does the same in both stores, which answer alike, but for when written bytes are reported.
+fn both(lmdb: &Lmdb, mem: &mut MemStore, conn: ConnId, request: &dyn Fn() -> StoreRequest) {
+    lmdb.request(conn, request());
+    match mem.request(conn, request()) {
+        None | Some(StoreEvent::Written { .. }) => {}
+        Some(wanted) => loop {
+            match lmdb.next() {
+                (_, StoreEvent::Written { .. }) => {}
+                got => break assert_eq!(got, (conn, wanted)),
+            }
+        },
+    }
+}
+
+fn files_agree(acts: Vec<(u8, Act)>) -> bool {
+    let dir = super::temp();
+    let lmdb = Lmdb::at(dir.path());
+    let mut mem = MemStore::new();
+    let mut files =
+        [1, 2, 3].map(|n| Writing { blob: BlobNo(n), conn: conn(n as u32), len: 0, durable: 0 });
+    for Writing { blob, conn, .. } in &files {
+        both(&lmdb, &mut mem, *conn, &|| StoreRequest::Create { blob: *blob, offset: 0 });
+    }
+    for (which, act) in acts {
+        let file = &mut files[usize::from(which % 3)];
+        let (blob, from) = (file.blob, file.len);
+        match act {
+            Act::Write(len) => {
+                let data = pattern(from + blob.0, len);
+                both(&lmdb, &mut mem, file.conn, &|| StoreRequest::Write {
+                    blob,
+                    data: data.clone(),
+                });
+                file.len += len as u64;
+            }
+            Act::Sync => {
+                both(&lmdb, &mut mem, file.conn, &|| StoreRequest::Sync { blob });
+                file.durable = file.len;
+            }
+            Act::Resume if file.durable > 0 => {
+                lmdb.conn_ended(file.conn);
+                mem.conn_ended(file.conn);
+                file.conn.generation += 10;
+                let offset = file.durable;
+                both(&lmdb, &mut mem, file.conn, &|| StoreRequest::Create { blob, offset });
+                file.len = offset;
+            }
+            Act::Resume => {}
+        }
+    }
+    for Writing { blob, conn, .. } in &files {
+        both(&lmdb, &mut mem, *conn, &|| StoreRequest::Finish { blob: *blob });
+    }
+    mem.files().all(|(blob, file)| {
+        std::fs::read(super::blob_path(dir.path(), blob)).is_ok_and(|data| data == file.data)
+    })
+}
+
+#[test]
+fn files_hold_what_they_hold_in_memory() {
+    QuickCheck::new().tests(12).quickcheck(files_agree as fn(Vec<(u8, Act)>) -> bool);
 }

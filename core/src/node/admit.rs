@@ -1,0 +1,120 @@
+//! Admission: what may come in, how much of it, and where it goes from here (DESIGN 3.4, 3.5).
+
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use super::accept::No;
+use super::{Mode, Node};
+use crate::code::Refusal;
+use crate::id::SiteNo;
+use crate::limits::HOPS_MAX;
+use crate::segment::{Destinations, Meta};
+use crate::time::Now;
+use crate::wire::Offer;
+
+impl Node {
+    /// Admission of an offer, apart from space (`AllowSegment`).
+    pub(super) fn admit_offer(&self, now: Now, offer: &Offer, source: SiteNo) -> Result<(), No> {
+        self.admit(now, &offer.meta, offer.size)?;
+        if offer.hops > HOPS_MAX {
+            let text = format!("{} sites have handed it on, {HOPS_MAX} are the limit", offer.hops);
+            return Err((Refusal::Invalid, 0, text));
+        }
+        let here = offer.to.addresses(&self.config.name);
+        let onward = self.destinations(&offer.to, source, &offer.origin, false)?;
+        if !here && onward.is_empty() {
+            let text =
+                format!("{} is neither addressed nor on the way to {}", self.config.name, offer.to);
+            return Err((Refusal::NotAddressed, 0, text));
+        }
+        Ok(())
+    }
+
+    pub(super) fn admit(&self, now: Now, meta: &Meta, size: u64) -> Result<(), No> {
+        if self.stopping {
+            return Err((Refusal::Busy, 1_000, "this site is stopping".to_string()));
+        }
+        if let Some(limit) = self.config.max_segment.filter(|limit| size > *limit) {
+            let text = format!("{size} bytes are more than storage.max_segment, {limit}");
+            return Err((Refusal::TooLarge, 0, text));
+        }
+        if let Some(at) = meta.expires().filter(|at| *at <= now.wall) {
+            let text = format!("it expired {} s ago", now.wall.since(at).as_secs());
+            return Err((Refusal::Expired, 0, text));
+        }
+        Ok(())
+    }
+
+    /// Whether so many bytes more may be kept; `segment` when they bring a new segment row.
+    pub(super) fn admit_bytes(&self, bytes: u64, segment: bool) -> Result<(), No> {
+        let meta = &self.stage.meta;
+        if !matches!(self.mode, Mode::Normal) {
+            let text = "the disk is full; nothing new is taken until space is back";
+            return Err((Refusal::DiskFull, 10_000, text.to_string()));
+        }
+        if meta.used.saturating_add(bytes) > self.config.max_bytes {
+            let (used, limit) = (meta.used, self.config.max_bytes);
+            let text =
+                format!("{bytes} bytes on top of {used} are more than storage.max_bytes, {limit}");
+            return Err((Refusal::Quota, 30_000, text));
+        }
+        if let Some(limit) =
+            self.config.max_segments.filter(|limit| segment && meta.segments >= *limit)
+        {
+            let text =
+                format!("{} segments are held, storage.max_segments is {limit}", meta.segments);
+            return Err((Refusal::Quota, 30_000, text));
+        }
+        if self.space.ledger.saturating_add(bytes.min(1 << 20)) > self.config.ledger_max {
+            let text =
+                format!("the ledger has reached storage.ledger_max, {}", self.config.ledger_max);
+            return Err((Refusal::Quota, 30_000, text));
+        }
+        let claimed = self.unwritten().saturating_add(bytes).saturating_add(self.config.min_free);
+        if claimed > self.space.free {
+            let (free, min) = (self.space.free, self.config.min_free);
+            let text =
+                format!("{bytes} bytes do not fit: {free} are free, storage.min_free is {min}");
+            return Err((Refusal::DiskFull, 10_000, text));
+        }
+        Ok(())
+    }
+
+    /// The peers a segment is to go to from here: never back to where it came from or began.
+    pub(super) fn destinations(
+        &self,
+        to: &Destinations,
+        from: SiteNo,
+        origin: &str,
+        local: bool,
+    ) -> Result<Vec<SiteNo>, No> {
+        let known = |p: &&super::peer::Peer| p.known && p.site != from && p.name != origin;
+        match to {
+            Destinations::All => {
+                let all: Vec<SiteNo> = self.peers.values().filter(known).map(|p| p.site).collect();
+                if local && all.is_empty() {
+                    let text =
+                        "`*` means every known peer, and relay.known_peers is empty".to_string();
+                    return Err((Refusal::UnknownDestination, 0, text));
+                }
+                Ok(all)
+            }
+            Destinations::Named(names) => {
+                let mut sites = Vec::new();
+                for name in names {
+                    let site = self.sites.get(name).and_then(|s| self.peers.get(s)).filter(known);
+                    match site {
+                        Some(peer) => sites.push(peer.site),
+                        None if local && *name != self.config.name => {
+                            let text = format!("{name} is not among relay.known_peers");
+                            return Err((Refusal::UnknownDestination, 0, text));
+                        }
+                        None => {}
+                    }
+                }
+                Ok(sites)
+            }
+        }
+    }
+}

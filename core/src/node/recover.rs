@@ -1,0 +1,141 @@
+//! A node from what its ledger holds.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use super::book::Book;
+use super::incoming::Incoming;
+use super::peer::Peer;
+use super::reconcile::Reconcile;
+use super::stage::Stage;
+use super::types::ReconcileSummary;
+use super::{Mode, Node};
+use crate::config::Config;
+use crate::gate::Gate;
+use crate::id::{BatchNo, BlobNo, ReadNo};
+use crate::ledger::read::Recovery;
+use crate::ledger::rows::{MetaName, PeerRow};
+use crate::ledger::{FORMAT, Table, keys};
+use crate::store::Space;
+use crate::time::{Instant, Now, UnixMillis};
+
+/// Why a node cannot begin with what the ledger holds.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecoverError {
+    /// The configuration breaks rules.
+    #[error("{0:?}")]
+    Config(Vec<crate::config::ConfigFault>),
+    /// The ledger is of another format.
+    #[error("the ledger has format {found}, this build reads {reads}")]
+    Format {
+        /// In the ledger.
+        found: u64,
+        /// In this build.
+        reads: u16,
+    },
+}
+
+impl Node {
+    /// A node that goes on where the ledger stopped. An empty `recovery` is a new ledger.
+    ///
+    /// # Errors
+    /// See [`RecoverError`].
+    pub fn recover(config: Config, recovery: Recovery, now: Now) -> Result<Node, RecoverError> {
+        let faults = config.faults();
+        if !faults.is_empty() {
+            return Err(RecoverError::Config(faults));
+        }
+        let found = recovery.meta_value(MetaName::Format);
+        if found > u64::from(FORMAT) {
+            return Err(RecoverError::Format { found, reads: FORMAT });
+        }
+        let mut stage = Stage::new(&recovery);
+        stage.meta.boot += 1;
+        let mut incoming = Incoming::default();
+        incoming.load(&recovery);
+        let committed = BatchNo(recovery.meta_value(MetaName::Batch));
+        let below = BlobNo(stage.meta.next_blob);
+        let mut book = Book::default();
+        book.committed(committed);
+        let mut node = Node {
+            config,
+            stage,
+            gate: Gate::new(committed),
+            book,
+            mode: Mode::Normal,
+            space: Space { free: u64::MAX, ledger: 0, ballast_whole: true },
+            sites: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            conns: BTreeMap::new(),
+            sessions: 0,
+            unstarted: Vec::new(),
+            pending: VecDeque::new(),
+            found: VecDeque::new(),
+            lookups_open: 0,
+            settlements: VecDeque::new(),
+            incoming,
+            reads: BTreeMap::new(),
+            last_read: ReadNo(0),
+            reconcile: Reconcile::new(recovery.inflight.clone(), below),
+            summary: ReconcileSummary::default(),
+            stopping: false,
+            drain_by: Instant::FAR,
+            drained: false,
+            more: true,
+            now,
+        };
+        node.meet_peers(&recovery);
+        node.stage_identity(&recovery);
+        Ok(node)
+    }
+
+    /// Peers of the ledger keep their numbers; peers of the configuration get one.
+    fn meet_peers(&mut self, recovery: &Recovery) {
+        for (site, row) in &recovery.peers {
+            let mut peer = Peer::new(*site, row.name.clone());
+            peer.held = row.held;
+            peer.last_acked = row.last_acked.map(UnixMillis);
+            self.sites.insert(row.name.clone(), *site);
+            self.peers.insert(*site, peer);
+        }
+        for known in self.config.peers.clone() {
+            let site = match self.sites.get(&known.name) {
+                Some(site) => *site,
+                None => {
+                    let site = self.stage.next_site();
+                    self.sites.insert(known.name.clone(), site);
+                    self.peers.insert(site, Peer::new(site, known.name.clone()));
+                    site
+                }
+            };
+            if let Some(peer) = self.peers.get_mut(&site) {
+                peer.known = true;
+                peer.address = known.address;
+            }
+        }
+    }
+
+    /// Stages what this run rests on and the ledger does not have yet: its boot counter, and the
+    /// numbers of peers that are new.
+    pub(super) fn stage_identity(&mut self, recovery: &Recovery) {
+        let boot = self.stage.meta.boot;
+        if recovery.meta_value(MetaName::Boot) != boot {
+            let row = crate::ledger::rows::MetaRow { value: boot };
+            self.stage.batch.put(Table::Meta, MetaName::Boot.key(), &row);
+        }
+        for peer in self.peers.values() {
+            if recovery.peers.iter().any(|(site, _)| *site == peer.site) {
+                continue;
+            }
+            let pin = self.config.peers.iter().find(|p| p.name == peer.name).and_then(|p| p.pin);
+            let row = PeerRow {
+                name: peer.name.clone(),
+                pin: pin.map(|p| p.to_vec()).unwrap_or_default(),
+                held: peer.held,
+                last_acked: None,
+            };
+            self.stage.batch.put(Table::Peers, &keys::site(peer.site), &row);
+        }
+    }
+}

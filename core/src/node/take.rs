@@ -1,0 +1,226 @@
+//! Staging the rows of a segment that is new here.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use super::Node;
+use super::accept::{No, Pending, full, inline_charge};
+use super::types::Note;
+use crate::code::Refusal;
+use crate::id::{BlobDigest, BlobNo, Handle, Seq, SiteNo};
+use crate::ledger::Table;
+use crate::ledger::keys;
+use crate::ledger::keys_upkeep::{self, ExpiryKind, Owner};
+use crate::ledger::read::Found;
+use crate::ledger::rows::{BlobRow, Body, DeliveryRow, DigestRow, IdRow, SegmentRow, State};
+use crate::segment::Destinations;
+use crate::session::{Accepted, Content, Promise, Submission};
+use crate::time::Now;
+use crate::wire::Offer;
+
+impl Node {
+    /// A parked body becomes a row of `bodies` in the staged batch.
+    pub(super) fn inline(&mut self, handle: Handle, size: u64) -> Body {
+        let number = self.stage.next_body();
+        self.stage.put_body(number, handle, size);
+        self.stage.meta.used = self.stage.meta.used.saturating_add(inline_charge(size));
+        Body::Inline(number)
+    }
+
+    pub(super) fn take_offer(
+        &mut self,
+        now: Now,
+        offer: &Offer,
+        source: SiteNo,
+        body: Body,
+    ) -> Result<Seq, No> {
+        let sites = self.destinations(&offer.to, source, &offer.origin, false)?;
+        let own = offer.origin == self.config.name;
+        let row = SegmentRow {
+            id: offer.id,
+            digest: offer.digest,
+            size: offer.size,
+            body,
+            meta: offer.meta.clone(),
+            to: offer.to.clone(),
+            here: offer.to.addresses(&self.config.name),
+            origin: if own { String::new() } else { offer.origin.clone() },
+            origin_seq: offer.origin_seq,
+            hops: offer.hops,
+            accepted_at: now.wall.0,
+            required: sites.len() as u32,
+            acked: 0,
+            relayed_at: None,
+            held: false,
+            from: source.0,
+        };
+        Ok(self.take(now, row, &sites))
+    }
+
+    pub(super) fn take_submission(
+        &mut self,
+        now: Now,
+        pending: &Pending,
+        submission: &Submission,
+        found: &Found,
+    ) -> Result<(), No> {
+        if let Err(fault) = submission.meta.check() {
+            return Err((Refusal::Invalid, 0, fault.to_string()));
+        }
+        self.admit(now, &submission.meta, submission.size)?;
+        let sites = self.destinations(&submission.to, SiteNo(0), "", true)?;
+        let body = match submission.content {
+            Content::Parked(handle) => {
+                self.admit_bytes(inline_charge(submission.size), true)?;
+                self.inline(handle, submission.size)
+            }
+            Content::Blob(blob) if !self.incoming.contains(blob) => {
+                let text = format!("content file {blob} is no longer reserved");
+                return Err((Refusal::Invalid, 0, text));
+            }
+            Content::Blob(blob) => self.adopt(blob, submission.digest, submission.size, found),
+        };
+        let mut meta = submission.meta.clone();
+        meta.accepted_at = now.wall.0;
+        if meta.expires_at.is_none() {
+            meta.expires_at = self.config.expire_after.map(|d| now.wall.after(d).0);
+        }
+        let row = SegmentRow {
+            id: submission.id,
+            digest: submission.digest,
+            size: submission.size,
+            body,
+            meta,
+            to: submission.to.clone(),
+            here: submission.to.addresses(&self.config.name)
+                && !matches!(submission.to, Destinations::All),
+            origin: String::new(),
+            origin_seq: 0,
+            hops: 0,
+            accepted_at: now.wall.0,
+            required: sites.len() as u32,
+            acked: 0,
+            relayed_at: None,
+            held: false,
+            from: 0,
+        };
+        let seq = self.take(now, row.clone(), &sites);
+        self.own(body, seq);
+        let accepted = self.accepted(&row, seq, true, &sites, &BTreeMap::new());
+        let (transfer, id) = (pending.transfer, submission.id);
+        let promise = Promise::Accepted { ticket: transfer, accepted };
+        self.promise(pending.conn, promise, Some(full(transfer, id)), Some(seq));
+        Ok(())
+    }
+
+    /// Stages the rows of a new segment and its deliveries.
+    pub(super) fn take(&mut self, now: Now, row: SegmentRow, sites: &[SiteNo]) -> Seq {
+        let seq = self.stage.next_seq();
+        let batch = self.stage.number();
+        self.stage.meta.segments += 1;
+        self.stage.batch.put(Table::Segments, &keys::seq(seq), &row);
+        self.stage.batch.put(Table::Ids, &keys::id(&row.id), &IdRow { seq });
+        if row.required > 0 {
+            self.stage.batch.put_key(Table::Unmet, &keys::unmet(now.wall, seq));
+        }
+        if let Some(at) = row.meta.expires() {
+            let key = keys_upkeep::expiry(at, ExpiryKind::Segment, &keys::seq(seq));
+            self.stage.batch.put_key(Table::Expiry, &key);
+        }
+        self.book.set_id(batch, row.id, seq);
+        let from = self.peers.get(&SiteNo(row.from)).map(|p| p.name.clone()).unwrap_or_default();
+        self.stage.note(Note::Accepted { id: row.id, seq, size: row.size, from });
+        self.book.set_segment(batch, seq, row.clone());
+        for site in sites {
+            self.schedule(now, *site, seq, &row);
+        }
+        seq
+    }
+
+    /// A delivery begins: Scheduled, due at once.
+    pub(super) fn schedule(&mut self, now: Now, site: SiteNo, seq: Seq, segment: &SegmentRow) {
+        let row = DeliveryRow {
+            state: State::Scheduled,
+            attempts: 0,
+            spent: 0,
+            next_attempt_after: now.wall.0,
+            last_error: 0,
+            since: now.wall.0,
+            custody: None,
+            held: None,
+            claimed_at: None,
+            refused: 0,
+        };
+        self.stage.batch.put(Table::Deliveries, &keys::delivery(seq, site), &row);
+        self.stage.batch.put_key(Table::Owed, &keys::peer_seq(site, seq));
+        self.stage.count(site, None, Some(State::Scheduled), segment.size);
+        self.note_delivery(site, segment, None, Some(&row), None);
+        self.becomes_due(site, seq, row, segment);
+    }
+
+    /// Content of a finished file: shared with a blob of the same digest, or a blob of its own.
+    pub(super) fn adopt(
+        &mut self,
+        blob: BlobNo,
+        digest: BlobDigest,
+        size: u64,
+        found: &Found,
+    ) -> Body {
+        let batch = self.stage.number();
+        let same = self.book.blob(&digest).or(found.blob).filter(|(_, row)| row.size == size);
+        if let Some((other, mut row)) = same {
+            row.refs = row.refs.saturating_add(1);
+            self.stage.batch.put(Table::Blobs, &keys::blob(other), &row);
+            self.book.set_blob(batch, other, row);
+            self.doom_incoming(blob);
+            return Body::Blob(other);
+        }
+        let row = BlobRow { digest, size, refs: 1 };
+        self.stage.batch.put(Table::Blobs, &keys::blob(blob), &row);
+        self.stage.batch.put(Table::Digests, &digest.0, &DigestRow { blob });
+        self.book.set_blob(batch, blob, row);
+        self.close_incoming(blob, size);
+        Body::Blob(blob)
+    }
+
+    /// A segment owns its blob.
+    pub(super) fn own(&mut self, body: Body, seq: Seq) {
+        if let Body::Blob(blob) = body {
+            let owner = keys_upkeep::owner(blob, &Owner::Segment(seq));
+            self.stage.batch.put_key(Table::Owners, &owner);
+        }
+    }
+
+    pub(super) fn accepted(
+        &self,
+        row: &SegmentRow,
+        seq: Seq,
+        new: bool,
+        wanted: &[SiteNo],
+        before: &BTreeMap<SiteNo, DeliveryRow>,
+    ) -> Accepted {
+        let mut accepted = Accepted {
+            id: row.id,
+            seq,
+            new,
+            added: Vec::new(),
+            queued: Vec::new(),
+            delivered: Vec::new(),
+            dead: Vec::new(),
+        };
+        for site in wanted {
+            let Some(name) = self.peers.get(site).map(|p| p.name.clone()) else { continue };
+            match before.get(site).map(|d| d.state) {
+                None => accepted.added.push(name),
+                Some(State::Scheduled | State::Inflight | State::Failed) => {
+                    accepted.queued.push(name)
+                }
+                Some(State::Acked) => accepted.delivered.push(name),
+                Some(State::Deadletter) => accepted.dead.push(name),
+            }
+        }
+        accepted
+    }
+}

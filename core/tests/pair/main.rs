@@ -1,0 +1,4 @@
+//! Two whole sites without sockets: nodes, peer sessions and stores, stepped by hand.
+
+mod stories;
+mod world;

@@ -1,0 +1,64 @@
+//! The local interface of a node: HTTP/1.1 over the admin socket, and health on loopback.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `POST /v1/segments?name=…` with the content | `201` (new) or `200` (known) once it is safe on disk: [`shapes::Accepted`] |
+//! | `GET /v1/segments?limit=&after=&state=&peer=` | [`shapes::Segments`], a page in accept order |
+//! | `GET /v1/segments/{id}` | [`shapes::Segment`]; any unique prefix of 6 digits will do |
+//! | `GET /v1/segments/{id}/content` | the bytes; cut short if they turn out not to match their digest |
+//! | `GET /v1/status` | [`shapes::Status`] |
+//! | `POST /v1/stop` | `202`: the node drains and stops |
+//! | `GET /healthz`, `GET /readyz` | one word |
+//!
+//! Parameters of a submission: `name` (required), `to` (repeated, or a list with commas; none is `*`), `type`,
+//! `label=K=V` (repeated), `priority`, `expires` (seconds), `instance` (`random`, or 32 hex digits).
+//!
+//! Every refusal is `{"code","message"}`; waiting helps where there is a `Retry-After`. The admin socket
+//! is for the daemon's own user and root; over TCP there are only health and status, for the names
+//! of this machine.
+
+mod download;
+pub mod ledger;
+mod refusal;
+mod route;
+mod session;
+pub mod shapes;
+#[cfg(test)]
+mod testing;
+mod upload;
+
+use std::sync::Arc;
+
+use consign_core::driver::MakeSession;
+use consign_core::http::Limits;
+
+pub(crate) use download::digest_field;
+use session::AdminSession;
+
+/// What the local interface must know of the process.
+#[derive(Clone, Debug)]
+pub struct AdminContext {
+    /// The product's version.
+    pub version: String,
+    /// The runtime's name.
+    pub runtime: String,
+    /// Who may use the admin socket besides root: the daemon's own user id.
+    pub uid: u32,
+    /// `storage.inline_max`: content up to this size is parked, larger content becomes a file.
+    pub inline_max: u64,
+    /// `storage.ledger_max`, for `status`.
+    pub ledger_max: u64,
+    /// How long heads may take, and how slow bodies may be, over TCP (`limits.header_timeout`,
+    /// `limits.min_body_rate`). On the admin socket bodies may be as slow as a pipe.
+    pub limits: Limits,
+    /// Names besides `localhost`, `127.0.0.1` and `[::1]` under which the page may be asked for.
+    pub web_names: Vec<String>,
+}
+
+/// Makes the sessions of local connections. A connection with a user id is the admin socket's, one
+/// without is TCP's.
+#[must_use]
+pub fn make(context: AdminContext) -> MakeSession {
+    let context = Arc::new(context);
+    Arc::new(move |info| Box::new(AdminSession::new(Arc::clone(&context), info.clone())))
+}

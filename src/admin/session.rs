@@ -1,0 +1,453 @@
+//! One local connection: requests in, answers out, one at a time and in order.
+
+mod admit;
+mod answer;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use consign_core::code::Goodbye;
+use consign_core::http::{Conn, Event, Held, Length, Method, Request};
+use consign_core::id::{BlobNo, Handle, Seq, TransferNo};
+use consign_core::node::{Answer, Question};
+use consign_core::session::{
+    ConnInfo, Promise, Session, SessionCommand, SessionEvent, SessionInput, SessionOut,
+};
+use consign_core::store::{Query, Snapshot, StoreEvent, StoreFault, StoreRequest};
+use consign_core::time::{Instant, Now};
+
+use self::admit::limits;
+use self::answer::{found, json, located, stopping};
+use super::AdminContext;
+use super::download::{Download, Step};
+use super::ledger::{self, Located};
+use super::refusal::No;
+use super::route::{self, Route, Submit};
+use super::shapes::{Segment, Status, Stopping};
+use super::upload::Upload;
+
+/// Bytes of further requests that may wait behind the present one.
+const HELD_MAX: usize = 64 << 10;
+
+/// What the present request waits for.
+#[derive(Debug)]
+enum Task {
+    /// Nothing: there is none, or it is answered.
+    Idle,
+    /// The end of the request; then it is begun.
+    Wait(Route),
+    /// The node's word: status, readiness, or that it stops.
+    Ask(TransferNo, Route),
+    /// The ledger.
+    Query(TransferNo, Route),
+    /// The node's word on how far a segment is.
+    Progress(TransferNo, Box<Segment>),
+    /// Content on its way in.
+    Upload(Box<Upload>),
+    /// Content on its way out.
+    Download(Box<Download>),
+}
+
+/// The machine of one local connection.
+#[derive(Debug)]
+pub(super) struct AdminSession {
+    context: Arc<AdminContext>,
+    info: ConnInfo,
+    conn: Conn,
+    held: Held,
+    tickets: u32,
+    head_only: bool,
+    task: Task,
+    /// The node wants the connection to end after the present request.
+    ending: Option<Goodbye>,
+}
+
+impl AdminSession {
+    pub(super) fn new(context: Arc<AdminContext>, info: ConnInfo) -> AdminSession {
+        AdminSession {
+            conn: Conn::new(limits(&context, &info), Now::default()),
+            context,
+            info,
+            held: Held::default(),
+            tickets: 0,
+            head_only: false,
+            task: Task::Idle,
+            ending: None,
+        }
+    }
+
+    fn ticket(&mut self) -> TransferNo {
+        self.tickets += 1;
+        TransferNo(self.tickets)
+    }
+
+    /// Reads what waits and what is new, as far as it goes before an answer is due.
+    fn bytes(&mut self, now: Now, new: &[u8], out: &mut SessionOut) {
+        let mut held = std::mem::take(&mut self.held);
+        let mut input = held.join(new);
+        while let Some(event) = self.conn.read(now, &mut input, &mut out.bytes) {
+            self.event(now, event, out);
+        }
+        let rest = input.len();
+        held.keep(new, rest);
+        self.held = held;
+    }
+
+    fn event(&mut self, now: Now, event: Event<'_>, out: &mut SessionOut) {
+        match event {
+            Event::Head(request) => self.head(now, &request, out),
+            Event::Body(data) => {
+                // Content nobody asked for is read and dropped.
+                if let Task::Upload(upload) = &mut self.task {
+                    upload.body(data, out);
+                }
+            }
+            Event::End => match std::mem::replace(&mut self.task, Task::Idle) {
+                Task::Wait(route) => self.begin(now, route, out),
+                Task::Upload(mut upload) => {
+                    upload.end(out);
+                    self.task = Task::Upload(upload);
+                }
+                other => self.task = other,
+            },
+            Event::Raw(_) => {}
+            Event::Fault(_) => self.drop_task(out),
+        }
+    }
+
+    /// The request under way is over without an answer from here.
+    fn drop_task(&mut self, out: &mut SessionOut) {
+        if let Task::Upload(mut upload) = std::mem::replace(&mut self.task, Task::Idle) {
+            upload.give_up(out);
+        }
+    }
+
+    fn head(&mut self, now: Now, request: &Request, out: &mut SessionOut) {
+        self.head_only = request.method == Method::Head;
+        match self.admit(request).and_then(|()| route::route(request)) {
+            Err(no) => self.refuse(now, &no, out),
+            Ok(Route::Submit(submit)) => match self.upload(now, *submit, request.length) {
+                Err(no) => self.refuse(now, &no, out),
+                Ok(mut upload) => {
+                    upload.begin(now, &mut self.conn, out);
+                    self.task = Task::Upload(upload);
+                }
+            },
+            Ok(route) => {
+                self.conn.go_on(now, &mut out.bytes);
+                self.task = Task::Wait(route);
+            }
+        }
+    }
+
+    fn upload(&mut self, now: Now, submit: Submit, length: Length) -> Result<Box<Upload>, No> {
+        if let Some(Goodbye::Stopping) = self.ending {
+            return Err(stopping());
+        }
+        let mut meta = submit.meta;
+        if submit.random {
+            let mut instance = [0; 16];
+            getrandom::fill(&mut instance)
+                .map_err(|why| No::new(500, "no_randomness", why.to_string()))?;
+            meta.instance = instance.to_vec();
+        }
+        meta.expires_at = submit.expires.map(|d| now.wall.after(d).0);
+        let declared = match length {
+            Length::None => Some(0),
+            Length::Sized(size) => Some(size),
+            Length::Chunked | Length::UntilEof => None,
+        };
+        let ticket = self.ticket();
+        let handle = Handle { conn: self.info.conn, number: ticket.0 };
+        let inline_max = self.context.inline_max;
+        Ok(Box::new(Upload::new(ticket, handle, (meta, submit.to), declared, inline_max)))
+    }
+
+    /// The request is whole: asks whoever knows.
+    fn begin(&mut self, now: Now, route: Route, out: &mut SessionOut) {
+        let ticket = self.ticket();
+        match &route {
+            Route::Health => return self.text(now, 200, "ok\n", out),
+            Route::Status | Route::Ready | Route::Stop => {
+                let question = if route == Route::Stop { Question::Stop } else { Question::Status };
+                out.events.push(SessionEvent::Ask { ticket, question });
+                self.task = Task::Ask(ticket, route);
+                return;
+            }
+            Route::List(listing) => {
+                let (listing, wall) = (listing.clone(), now.wall);
+                query(ticket, out, move |s| json(&ledger::list(s, &listing, wall)?));
+            }
+            Route::Show(id) => {
+                let (id, wall) = (id.clone(), now.wall);
+                query(ticket, out, move |s| json(&ledger::show(s, &id, wall)?));
+            }
+            Route::Content(id) => {
+                let id = id.clone();
+                query(ticket, out, move |s| json(&ledger::locate(s, &id)?));
+            }
+            Route::Submit(_) => unreachable!("a submission begins with its head"),
+        }
+        self.task = Task::Query(ticket, route);
+    }
+
+    fn store(&mut self, now: Now, event: StoreEvent, out: &mut SessionOut) {
+        match event {
+            StoreEvent::Queried { ticket, answer } => self.queried(now, ticket, answer, out),
+            StoreEvent::Content { ticket, data, .. } => self.content(now, ticket, data, out),
+            StoreEvent::Written { blob, bytes } => {
+                if let Some(upload) = self.writes(blob) {
+                    upload.written(bytes);
+                }
+            }
+            StoreEvent::Finished { blob, size } => {
+                if let Some(upload) = self.writes(blob)
+                    && let Err(no) = upload.finished(blob, size, out)
+                {
+                    self.task = Task::Idle;
+                    self.refuse(now, &no, out);
+                }
+            }
+            StoreEvent::WriteFailed { blob, fault } => {
+                if let Some(upload) = self.writes(blob) {
+                    let no = upload.write_failed(blob, fault, out);
+                    self.task = Task::Idle;
+                    self.refuse(now, &no, out);
+                }
+            }
+            StoreEvent::Synced { .. } => {}
+        }
+    }
+
+    fn writes(&mut self, blob: BlobNo) -> Option<&mut Upload> {
+        match &mut self.task {
+            Task::Upload(upload) if upload.writes(blob) => Some(upload),
+            _ => None,
+        }
+    }
+
+    fn queried(
+        &mut self,
+        now: Now,
+        ticket: TransferNo,
+        answer: Result<Vec<u8>, StoreFault>,
+        out: &mut SessionOut,
+    ) {
+        let route = match std::mem::replace(&mut self.task, Task::Idle) {
+            Task::Query(asked, route) if asked == ticket => route,
+            other => {
+                self.task = other;
+                return;
+            }
+        };
+        let bytes = match answer {
+            Ok(bytes) => bytes,
+            Err(fault) => return self.refuse(now, &No::of_store(&fault), out),
+        };
+        match route {
+            Route::Show(_) => match found::<Segment>(&bytes) {
+                Err(no) => self.refuse(now, &no, out),
+                Ok(segment) => {
+                    let (ticket, seq) = (self.ticket(), Seq(segment.seq));
+                    let question = Question::Progress(seq);
+                    out.events.push(SessionEvent::Ask { ticket, question });
+                    self.task = Task::Progress(ticket, Box::new(segment));
+                }
+            },
+            Route::Content(_) => match found::<Located>(&bytes).and_then(located) {
+                Err(no) => self.refuse(now, &no, out),
+                Ok((located, body)) => {
+                    let mut download = Box::new(Download::new(self.ticket(), located, body));
+                    let step = download.begin(now, self.head_only, &mut self.conn, out);
+                    self.task = Task::Download(download);
+                    self.downloaded(now, step, out);
+                }
+            },
+            Route::List(_)
+            | Route::Health
+            | Route::Ready
+            | Route::Status
+            | Route::Stop
+            | Route::Submit(_) => self.body(now, 200, &[], &bytes, out),
+        }
+    }
+
+    fn content(
+        &mut self,
+        now: Now,
+        ticket: TransferNo,
+        data: Result<Bytes, StoreFault>,
+        out: &mut SessionOut,
+    ) {
+        if let Task::Download(download) = &mut self.task
+            && download.ticket() == ticket
+        {
+            let step = download.content(now, data, &mut self.conn, out);
+            self.downloaded(now, step, out);
+        }
+    }
+
+    fn downloaded(&mut self, now: Now, step: Step, out: &mut SessionOut) {
+        match step {
+            Step::More => {}
+            Step::Done => self.task = Task::Idle,
+            Step::Refuse(no) => {
+                self.task = Task::Idle;
+                self.refuse(now, &no, out);
+            }
+        }
+    }
+
+    fn command(&mut self, now: Now, command: SessionCommand, out: &mut SessionOut) {
+        match command {
+            SessionCommand::Promised(promised) => self.promised(now, promised.into_inner(), out),
+            SessionCommand::Refuse { transfer, refusal, retry_after, text, .. } => {
+                if let Task::Upload(upload) = &mut self.task
+                    && upload.ticket() == transfer
+                {
+                    upload.give_up(out);
+                    self.task = Task::Idle;
+                    self.refuse(now, &No::of_refusal(refusal, retry_after, text), out);
+                }
+            }
+            SessionCommand::Answer { ticket, answer } => self.answer(now, ticket, &answer, out),
+            SessionCommand::Close { why, .. } => self.end(now, why, out),
+            SessionCommand::Allowance(_) => {}
+        }
+    }
+
+    fn promised(&mut self, now: Now, promise: Promise, out: &mut SessionOut) {
+        let Task::Upload(upload) = &mut self.task else { return };
+        match promise {
+            Promise::Accept { transfer, blob, reserved, .. } if upload.ticket() == transfer => {
+                upload.granted(now, (blob, reserved), &mut self.conn, out);
+            }
+            Promise::Accepted { ticket, accepted } if upload.ticket() == ticket => {
+                let answer = upload.accepted(accepted);
+                self.task = Task::Idle;
+                let location = format!("/v1/segments/{}", answer.id);
+                let status = if answer.new { 201 } else { 200 };
+                self.shape(now, status, &[("Location", &location)], &answer, out);
+            }
+            Promise::Accept { .. }
+            | Promise::Accepted { .. }
+            | Promise::Start { .. }
+            | Promise::Send(_)
+            | Promise::Ack { .. } => {}
+        }
+    }
+
+    fn answer(&mut self, now: Now, ticket: TransferNo, answer: &Answer, out: &mut SessionOut) {
+        match (std::mem::replace(&mut self.task, Task::Idle), answer) {
+            (Task::Ask(asked, Route::Status), Answer::Status(status)) if asked == ticket => {
+                let up = now.mono.since(Instant::ZERO).as_secs();
+                let shape = Status::of(status, &self.context, up);
+                self.shape(now, 200, &[], &shape, out);
+            }
+            (Task::Ask(asked, Route::Ready), Answer::Status(status)) if asked == ticket => {
+                let (code, word) =
+                    if status.stopping { (503, "stopping\n") } else { (200, "ready\n") };
+                self.text(now, code, word, out);
+            }
+            (Task::Ask(asked, Route::Stop), Answer::Stopping) if asked == ticket => {
+                let shape = Stopping { schema: "consign.stopping/1".into(), stopping: true };
+                self.shape(now, 202, &[], &shape, out);
+            }
+            (Task::Progress(asked, mut segment), Answer::Progress(sent)) if asked == ticket => {
+                for delivery in segment.deliveries.iter_mut().filter(|d| d.state == "sending") {
+                    let mine = sent.iter().find(|(peer, _)| *peer == delivery.peer);
+                    delivery.sent = mine.map(|(_, bytes)| *bytes);
+                }
+                self.shape(now, 200, &[], &segment, out);
+            }
+            (Task::Upload(mut upload), Answer::Status(status)) if upload.ticket() == ticket => {
+                match upload.status(status, out) {
+                    Ok(()) => self.task = Task::Upload(upload),
+                    Err(no) => self.refuse(now, &no, out),
+                }
+            }
+            (other, Answer::Status(_) | Answer::Stopping | Answer::Progress(_)) => {
+                self.task = other;
+            }
+        }
+    }
+
+    /// The node ends the connection. What is submitted still gets its answer; the driver cuts the
+    /// connection if that takes too long.
+    fn end(&mut self, now: Now, why: Goodbye, out: &mut SessionOut) {
+        self.ending = Some(why);
+        let waits = match &self.task {
+            Task::Upload(upload) => upload.is_submitted(),
+            Task::Download(_) | Task::Ask(..) | Task::Query(..) | Task::Progress(..) => true,
+            Task::Idle | Task::Wait(_) => false,
+        };
+        if !waits {
+            self.drop_task(out);
+            if self.conn.awaits_answer() {
+                self.refuse(now, &stopping(), out);
+            }
+        }
+    }
+}
+
+impl Session for AdminSession {
+    fn step(&mut self, now: Now, input: SessionInput<'_>, out: &mut SessionOut) {
+        match input {
+            SessionInput::Open => self.conn = Conn::new(limits(&self.context, &self.info), now),
+            SessionInput::Bytes(bytes) => self.bytes(now, bytes, out),
+            SessionInput::Eof => self.conn.eof(),
+            SessionInput::Room(room) => {
+                if let Task::Download(download) = &mut self.task
+                    && download.has_begun()
+                {
+                    let step = download.pump(now, room, &mut self.conn, out);
+                    self.downloaded(now, step, out);
+                }
+            }
+            SessionInput::Timer => {
+                if let Some(event) = self.conn.timer(now, &mut out.bytes) {
+                    self.event(now, event, out);
+                }
+            }
+            SessionInput::Command(command) => self.command(now, command, out),
+            SessionInput::Store(event) => self.store(now, event, out),
+        }
+        // An answer may have made way for the next request, or for the end.
+        self.bytes(now, &[], out);
+        if self.ending.is_some() && matches!(self.task, Task::Idle) && !self.conn.awaits_answer() {
+            self.conn.abort();
+        }
+        self.conn.reading(now, self.wants_read());
+        out.close |= self.conn.closing();
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.conn.next_deadline()
+    }
+
+    fn wants_read(&self) -> bool {
+        let placed = match &self.task {
+            Task::Upload(upload) => upload.wants_read(),
+            Task::Idle
+            | Task::Wait(_)
+            | Task::Ask(..)
+            | Task::Query(..)
+            | Task::Progress(..)
+            | Task::Download(_) => true,
+        };
+        placed && self.held.len() < HELD_MAX
+    }
+}
+
+fn query(
+    ticket: TransferNo,
+    out: &mut SessionOut,
+    read: impl FnOnce(&dyn Snapshot) -> Result<Vec<u8>, StoreFault> + Send + 'static,
+) {
+    let query: Query = Box::new(read);
+    out.requests.push(StoreRequest::Query { ticket, query });
+}
+
+#[cfg(test)]
+mod tests;

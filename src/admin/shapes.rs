@@ -1,0 +1,312 @@
+//! JSON as it goes over the socket and as `--json` prints it. Sizes are bytes, times RFC 3339 in UTC,
+//! durations seconds; within a schema number members are only ever added.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use consign_core::http::rfc3339;
+use consign_core::node;
+use consign_core::time::UnixMillis;
+
+/// What became of a submission.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accepted {
+    /// `consign.accepted/1`
+    pub schema: String,
+    /// The segment, 64 hex digits.
+    pub id: String,
+    /// Its accept number.
+    pub seq: u64,
+    /// Its name.
+    pub name: String,
+    /// Whether it was not held before.
+    pub new: bool,
+    /// Destinations added by this submission.
+    pub added: Vec<String>,
+    /// Destinations that were owed already.
+    pub queued: Vec<String>,
+    /// Destinations that hold it already.
+    pub delivered: Vec<String>,
+    /// Destinations for which it lies among the dead letters.
+    pub dead: Vec<String>,
+    /// Its length.
+    pub size: u64,
+    /// BLAKE3 of its content, 64 hex digits.
+    pub digest: String,
+}
+
+impl Accepted {
+    /// Its schema.
+    pub const SCHEMA: &'static str = "consign.accepted/1";
+}
+
+/// A segment with its deliveries.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Segment {
+    /// `consign.segment/1`
+    pub schema: String,
+    /// Identity, 64 hex digits.
+    pub id: String,
+    /// Accept number at this site.
+    pub seq: u64,
+    /// Name.
+    pub name: String,
+    /// Media type; may be empty.
+    #[serde(rename = "type")]
+    pub content_type: String,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Class of priority.
+    pub priority: String,
+    /// Instance of a `send --again`, 32 hex digits.
+    pub instance: Option<String>,
+    /// Length.
+    pub size: u64,
+    /// BLAKE3 of the content, 64 hex digits.
+    pub digest: String,
+    /// Where to, as the sender asked; `["*"]` is every known peer.
+    pub to: Vec<String>,
+    /// Whether this site is itself addressed.
+    pub here: bool,
+    /// The site where it was first accepted; empty when that is here.
+    pub origin: String,
+    /// Sites it has left so far.
+    pub hops: u8,
+    /// When it was accepted here.
+    pub accepted_at: String,
+    /// After this it is not worth delivering any more.
+    pub expires_at: Option<String>,
+    /// When the success condition was met.
+    pub relayed_at: Option<String>,
+    /// Held by an operator.
+    pub held: bool,
+    /// Deliveries, by site number.
+    pub deliveries: Vec<Delivery>,
+}
+
+impl Segment {
+    /// Its schema.
+    pub const SCHEMA: &'static str = "consign.segment/1";
+}
+
+/// A delivery of a segment to one site.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delivery {
+    /// The site.
+    pub peer: String,
+    /// `queued`, `sending`, `backing off`, `held`, `delivered` or `dead`.
+    pub state: String,
+    /// Claims so far.
+    pub attempts: u64,
+    /// Failures of the segment's own.
+    pub spent: u32,
+    /// When it is due, while it waits.
+    pub next_attempt_at: Option<String>,
+    /// Why the last attempt failed.
+    pub last_error: Option<String>,
+    /// When it entered its present state.
+    pub since: String,
+    /// When it was last claimed.
+    pub claimed_at: Option<String>,
+    /// Bytes of the attempt in flight handed to the kernel.
+    pub sent: Option<u64>,
+}
+
+/// A page of segments.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Segments {
+    /// `consign.segments/1`
+    pub schema: String,
+    /// The segments, by accept number. May be empty although there is a next page.
+    pub segments: Vec<Segment>,
+    /// `after` of the next page, if there may be one.
+    pub next: Option<u64>,
+}
+
+impl Segments {
+    /// Its schema.
+    pub const SCHEMA: &'static str = "consign.segments/1";
+}
+
+/// A node at a glance.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// `consign.status/1`
+    pub schema: String,
+    /// The node's name.
+    pub name: String,
+    /// The product's version.
+    pub version: String,
+    /// `smol` or `std`.
+    pub runtime: String,
+    /// Since the process started.
+    pub up_seconds: u64,
+    /// How often it was started.
+    pub boot: u64,
+    /// Segments held.
+    pub segments: u64,
+    /// Content.
+    pub storage: Storage,
+    /// The ledger.
+    pub ledger: Ledger,
+    /// Whether start-up reconciliation is still under way.
+    pub reconciling: bool,
+    /// Whether it is stopping.
+    pub stopping: bool,
+    /// Peers by name.
+    pub peers: Vec<Peer>,
+}
+
+/// Room for content.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Storage {
+    /// Bytes charged.
+    pub used: u64,
+    /// Bytes allowed.
+    pub limit: u64,
+    /// Bytes free on the disk.
+    pub free: u64,
+    /// Whether new content is refused for want of space.
+    pub full: bool,
+}
+
+/// The ledger's own figures.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ledger {
+    /// Bytes in live pages.
+    pub used: u64,
+    /// Bytes allowed.
+    pub limit: u64,
+    /// Whether the reserve for a full disk is whole.
+    pub ballast_whole: bool,
+    /// Batches committed since the start.
+    pub commits: u64,
+    /// Their rows.
+    pub rows: u64,
+}
+
+/// A peer at a glance.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peer {
+    /// Its name.
+    pub name: String,
+    /// Where it is dialled; empty when it is no longer known.
+    pub address: String,
+    /// Whether there is a live session.
+    pub up: bool,
+    /// Epoch of the live session.
+    pub epoch: Option<String>,
+    /// Waiting for their turn.
+    pub queued: Count,
+    /// In flight.
+    pub sending: Count,
+    /// Failed and due again.
+    pub backing_off: Count,
+    /// Given up.
+    pub dead: Count,
+    /// Held there.
+    pub delivered: Count,
+    /// Bytes sent of attempts in flight.
+    pub sent: u64,
+    /// When it will be dialled or offered again, if it is backing off.
+    pub retry_at: Option<String>,
+    /// Due time of its oldest waiting delivery in memory.
+    pub next_due: Option<String>,
+    /// Accept time of its oldest waiting delivery in memory.
+    pub oldest: Option<String>,
+    /// Last trouble, for people; may be empty.
+    pub last_error: String,
+    /// Last committed acknowledgement.
+    pub last_delivered: Option<String>,
+}
+
+/// Deliveries and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Count {
+    /// How many.
+    pub count: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// The node is stopping.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stopping {
+    /// `consign.stopping/1`
+    pub schema: String,
+    /// Always true.
+    pub stopping: bool,
+}
+
+/// A refusal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    /// Stable code.
+    pub code: String,
+    /// For people.
+    pub message: String,
+}
+
+impl Status {
+    /// Its schema.
+    pub const SCHEMA: &'static str = "consign.status/1";
+
+    /// What the node says, with what it does not know.
+    #[must_use]
+    pub fn of(node: &node::Status, context: &super::AdminContext, up_seconds: u64) -> Status {
+        Status {
+            schema: Status::SCHEMA.into(),
+            name: node.name.clone(),
+            version: context.version.clone(),
+            runtime: context.runtime.clone(),
+            up_seconds,
+            boot: node.boot,
+            segments: node.segments,
+            storage: Storage {
+                used: node.used,
+                limit: node.limit,
+                free: node.space.free,
+                full: node.full,
+            },
+            ledger: Ledger {
+                used: node.space.ledger,
+                limit: context.ledger_max,
+                ballast_whole: node.space.ballast_whole,
+                commits: node.commits.0,
+                rows: node.commits.1,
+            },
+            reconciling: node.reconciling,
+            stopping: node.stopping,
+            peers: node.peers.iter().map(Peer::of).collect(),
+        }
+    }
+}
+
+impl Peer {
+    fn of(peer: &node::PeerStatus) -> Peer {
+        let [queued, sending, delivered, backing_off, dead] =
+            peer.counters.map(|c| Count { count: c.count, bytes: c.bytes });
+        Peer {
+            name: peer.name.clone(),
+            address: peer.address.clone(),
+            up: peer.session.is_some(),
+            epoch: peer.session.map(|epoch| epoch.to_string()),
+            queued,
+            sending,
+            backing_off,
+            dead,
+            delivered,
+            sent: peer.sending,
+            retry_at: time(peer.retry_at),
+            next_due: time(peer.next_due),
+            oldest: time(peer.oldest),
+            last_error: peer.last_error.clone(),
+            last_delivered: time(peer.last_acked),
+        }
+    }
+}
+
+fn time(at: Option<UnixMillis>) -> Option<String> {
+    at.map(rfc3339)
+}

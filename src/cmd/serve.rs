@@ -1,0 +1,95 @@
+//! `consign serve`: runs a site in the foreground until it is told to stop.
+
+use clap::{Args, ValueEnum};
+use consign_core::driver::Ended;
+
+use crate::cli::{self, Trouble};
+use crate::config::Runtime;
+use crate::daemon::{Daemon, Overrides, signals};
+use crate::exit::{Exit, Failure, Global};
+use crate::{log, out};
+
+/// Runs this site: takes, keeps and passes on segments until SIGTERM or Ctrl-C
+#[derive(Args, Clone, Debug, Default)]
+pub struct ServeArgs {
+    /// How it is carried [default: node.runtime]
+    #[arg(long, value_enum, value_name = "smol|std")]
+    pub runtime: Option<RuntimeArg>,
+    /// Take a data directory on a file system that forgets (tmpfs) or cannot be trusted (NFS, FUSE)
+    #[arg(long)]
+    pub force_fs: bool,
+}
+
+/// The runtimes, as they are given on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RuntimeArg {
+    /// A task per connection
+    Smol,
+    /// A thread per connection
+    Std,
+}
+
+impl From<RuntimeArg> for Runtime {
+    fn from(arg: RuntimeArg) -> Runtime {
+        match arg {
+            RuntimeArg::Smol => Runtime::Smol,
+            RuntimeArg::Std => Runtime::Std,
+        }
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the site cannot start, or its store fails.
+pub fn run(args: &ServeArgs, global: &Global) -> Result<Exit, Trouble> {
+    let mut flags = Vec::new();
+    if let Some(runtime) = args.runtime {
+        flags.push(("node.runtime", "--runtime", Runtime::from(runtime).word().to_owned()));
+    }
+    let level = match (global.quiet, global.verbose) {
+        (true, _) => Some(("-q", "warn")),
+        (false, 0) => None,
+        (false, 1) => Some(("-v", "debug")),
+        (false, _) => Some(("-vv", "trace")),
+    };
+    if let Some((flag, level)) = level {
+        flags.push(("log.level", flag, level.to_owned()));
+    }
+    let settings = cli::settings(global, &flags)?;
+    let thread = |e: std::io::Error| {
+        Failure::new(Exit::Failed, "CN0514", format!("a thread cannot be started: {e}"))
+    };
+    let logging = log::start(settings.log).map_err(thread)?;
+    let daemon = Daemon::start(&settings, Overrides { force_fs: args.force_fs, observe: None })?;
+    let stopper = daemon.stopper();
+    signals::on_stop(move || stopper.stop()).map_err(thread)?;
+    let ready = daemon.ready();
+    let listen: Vec<String> = ready.listen.iter().map(ToString::to_string).collect();
+    if logging.is_json() {
+        let node = ready.name.as_str();
+        tracing::info!(
+            node,
+            duration_ms = u64::try_from(ready.took.as_millis()).unwrap_or(u64::MAX),
+            runtime = ready.runtime.word(),
+            peers = ready.peers,
+            queued = ready.queued,
+            listen = listen.join(","),
+            "{}",
+            ready.line()
+        );
+    } else {
+        out::note(&ready.line());
+    }
+    match daemon.wait()? {
+        Ended::Cut => {
+            let text =
+                "stopped before everything in flight was settled; the next start recovers it";
+            tracing::warn!(node = settings.node.name, code = "CN0524", "{text}");
+        }
+        Ended::Drained => tracing::info!(node = settings.node.name, "stopped"),
+        // `wait` makes it a failure.
+        Ended::Halted(_) => return Ok(Exit::StoreFailed),
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,137 @@
+//! One running site: everything opened in order, the node on its runtime, and the orderly end.
+//!
+//! The order matters: what can be judged without touching anything comes first, then the lock of the
+//! data directory (taken by the store before it looks at anything else), then sockets. A second
+//! instance therefore learns that the directory is in use, and changes nothing.
+
+mod files;
+mod notes;
+mod open;
+pub mod signals;
+mod socket;
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use consign_core::driver::{Ended, Running};
+use consign_core::node::Note;
+
+use crate::config::{Runtime, Settings};
+use crate::exit::{Exit, Failure};
+use socket::SocketFile;
+
+/// Sees every note of the node; called on its thread, must be quick.
+pub type Observe = Arc<dyn Fn(&Note) + Send + Sync>;
+
+/// What is decided outside the configuration.
+#[derive(Clone, Default)]
+pub struct Overrides {
+    /// Take a data directory on a file system that forgets or that cannot be trusted.
+    pub force_fs: bool,
+    /// Somebody who wants to see the node's story, besides the log.
+    pub observe: Option<Observe>,
+}
+
+/// How a site came up.
+#[derive(Clone, Debug)]
+pub struct Ready {
+    /// Its name.
+    pub name: String,
+    /// How long it took.
+    pub took: Duration,
+    /// Its runtime.
+    pub runtime: Runtime,
+    /// How many peers it knows.
+    pub peers: usize,
+    /// Deliveries that wait.
+    pub queued: u64,
+    /// Where peers connect, with the ports that were taken.
+    pub listen: Vec<SocketAddr>,
+    /// Where health and status are.
+    pub web: Option<SocketAddr>,
+}
+
+impl Ready {
+    /// The line that says so.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let Ready { name, took, runtime, peers, queued, .. } = self;
+        let (ms, runtime) = (took.as_millis(), runtime.word());
+        format!("{name}  ready in {ms} ms  runtime={runtime}  peers={peers}  queued={queued}")
+    }
+}
+
+/// A running site.
+pub struct Daemon {
+    running: Arc<dyn Running>,
+    ready: Ready,
+    admin: PathBuf,
+    socket: SocketFile,
+}
+
+impl Daemon {
+    /// Opens and starts everything that the settings ask for.
+    ///
+    /// # Errors
+    /// The first thing that does not work; nothing runs then.
+    pub fn start(settings: &Settings, overrides: Overrides) -> Result<Daemon, Failure> {
+        let began = Instant::now();
+        let opened = open::open(settings, overrides)?;
+        let (parts, socket, mut ready) = (opened.parts, opened.socket, opened.ready);
+        let running = match settings.runtime {
+            Runtime::Smol => consign_runtime_smol::start(parts),
+            Runtime::Std => consign_runtime_std::start(parts),
+        };
+        let running = running.map_err(|e| {
+            let message = format!("the {} runtime cannot start: {e}", settings.runtime.word());
+            Failure::new(Exit::Failed, "CN0514", message)
+        })?;
+        ready.took = began.elapsed();
+        Ok(Daemon { running, ready, admin: settings.admin.clone(), socket })
+    }
+
+    /// How it came up.
+    #[must_use]
+    pub fn ready(&self) -> &Ready {
+        &self.ready
+    }
+
+    /// Path of its admin socket.
+    #[must_use]
+    pub fn admin(&self) -> &Path {
+        &self.admin
+    }
+
+    /// What stops it from another thread.
+    #[must_use]
+    pub fn stopper(&self) -> Arc<dyn Running> {
+        self.running.clone()
+    }
+
+    /// Asks it to drain and stop.
+    pub fn stop(&self) {
+        self.running.stop();
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// When the store failed (exit 70).
+    pub fn wait(self) -> Result<Ended, Failure> {
+        let ended = self.running.wait();
+        drop(self.socket);
+        match ended {
+            Ended::Halted(why) => {
+                let message =
+                    format!("{} stopped because its store failed: {why}", self.ready.name);
+                let help = "what was promised is safe; look at the disk, then start it again";
+                Err(Failure::new(Exit::StoreFailed, "CN0521", message).help(help))
+            }
+            Ended::Drained | Ended::Cut => Ok(ended),
+        }
+    }
+}

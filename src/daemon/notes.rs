@@ -1,0 +1,115 @@
+//! The node's story as log lines: warn is what an operator may act on, error what somebody must.
+
+use consign_core::ledger::rows::State;
+use consign_core::node::{Note, ReconcileSummary};
+use tracing::{debug, error, info, warn};
+
+/// Writes a note to the log.
+pub(super) fn log(node: &str, note: &Note) {
+    match note {
+        Note::SessionUp { peer, epoch, dialled } => {
+            info!(node, peer, %epoch, dialled, "session with {peer} is up");
+        }
+        Note::SessionDown { peer, why } => {
+            let reason = if why.is_empty() { "it ended in good order" } else { why };
+            info!(node, peer, reason, "session with {peer} is over: {reason}");
+        }
+        Note::Unwelcome { name, why } => {
+            warn!(node, peer = name, reason = why, code = "CN0501", "turned away: {why}");
+        }
+        Note::Accepted { id, seq, size, from } => {
+            let segment = id.short();
+            debug!(node, segment, seq = seq.0, bytes = size, from, "accepted {segment}");
+        }
+        Note::Relayed { id, condition, acks } => {
+            let segment = id.short();
+            debug!(
+                node,
+                segment, condition, acks, "relayed {segment}: {condition} with {acks} acks"
+            );
+        }
+        Note::Refused { code, peer, text } => {
+            info!(node, peer, code, reason = text, "refused: {text}");
+        }
+        Note::Full { why } => {
+            let text = "no space: new segments are refused until there is room again";
+            error!(node, reason = why, code = "CN0503", "{text}: {why}");
+        }
+        Note::RoomAgain => info!(node, "there is room again"),
+        Note::Reconciled(summary) => reconciled(node, summary),
+        Note::Quarantined { what } => {
+            error!(node, code = "CN0504", "set aside because it cannot be read: {what}");
+        }
+        Note::Warn { code, text } => warn!(node, code, "{text}"),
+        Note::Delivery { .. } => delivery(node, note),
+        // Notes of later versions of the core are told as they are.
+        other => info!(node, "{other:?}"),
+    }
+}
+
+fn delivery(node: &str, note: &Note) {
+    let Note::Delivery { id, peer, from, to, cause, attempts } = note else { return };
+    let segment = id.short();
+    let reason = cause.map_or("", |cause| cause.word());
+    let (from, to_word) = (word(*from), word(*to));
+    match to {
+        Some(State::Deadletter) => {
+            warn!(
+                node,
+                segment,
+                peer,
+                attempt = attempts,
+                reason,
+                code = "CN0502",
+                "{segment} is a dead letter for {peer}: {reason}"
+            );
+        }
+        Some(State::Failed) => {
+            info!(
+                node,
+                segment,
+                peer,
+                attempt = attempts,
+                reason,
+                "attempt {attempts} of {segment} to {peer} failed: {reason}"
+            );
+        }
+        Some(State::Scheduled | State::Inflight | State::Acked) | None => {
+            debug!(
+                node,
+                segment,
+                peer,
+                from,
+                to = to_word,
+                attempt = attempts,
+                reason,
+                "{segment} to {peer}: {from} -> {to_word}"
+            );
+        }
+    }
+}
+
+/// The state's name in the ledger's own words.
+fn word(state: Option<State>) -> &'static str {
+    match state {
+        None => "none",
+        Some(State::Scheduled) => "scheduled",
+        Some(State::Inflight) => "inflight",
+        Some(State::Acked) => "acked",
+        Some(State::Failed) => "failed",
+        Some(State::Deadletter) => "deadletter",
+    }
+}
+
+fn reconciled(node: &str, summary: &ReconcileSummary) {
+    let ReconcileSummary { inflight, doomed, checked, missing, orphans } = *summary;
+    let text = format!(
+        "start-up check done: {checked} segments seen, {inflight} deliveries were in flight, \
+         {doomed} files removed, {missing} contents missing, {orphans} files set aside"
+    );
+    if missing > 0 {
+        error!(node, inflight, doomed, checked, missing, orphans, code = "CN0505", "{text}");
+    } else {
+        info!(node, inflight, doomed, checked, missing, orphans, "{text}");
+    }
+}

@@ -1,0 +1,180 @@
+//! What a site needs before it can run, opened in order.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use consign_core::driver::{LocalListener, MakeSession, Parts};
+use consign_core::http::Limits;
+use consign_core::ledger::read::Recovery;
+use consign_core::ledger::rows::{MetaName, State};
+use consign_core::limits::SESSION_INFLIGHT;
+use consign_core::node::{Node, RecoverError};
+use consign_core::session::SessionConfig;
+use consign_core::session::peer::PeerSession;
+use consign_core::time::{EffectiveClock, Instant, UnixMillis};
+use consign_storage_lmdb::{LmdbStore, OpenError, OpenOptions};
+
+use super::socket::{self, SocketFile};
+use super::{Overrides, Ready, files, notes};
+use crate::admin::{self, AdminContext};
+use crate::cli::VERSION;
+use crate::config::Settings;
+use crate::exit::{Exit, Failure};
+use crate::tls::Credentials;
+
+/// How long a peer may take to say HELLO.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Silence after which a peer is asked for a sign of life.
+const PING_AFTER: Duration = Duration::from_secs(20);
+/// Silence after which it counts as gone.
+const DEAD_AFTER: Duration = Duration::from_secs(60);
+
+/// Everything opened.
+pub(super) struct Opened {
+    pub(super) parts: Parts,
+    pub(super) socket: SocketFile,
+    pub(super) ready: Ready,
+}
+
+/// Opens everything; on failure, what was opened is closed again.
+pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, Failure> {
+    let name = settings.node.name.clone();
+    let loaded = Credentials::read(&settings.tls)?.setup(&settings.node)?;
+    if let Some(warning) = &loaded.warning {
+        tracing::warn!(node = name, code = "CN0309", "{warning}");
+    }
+    let mut options = OpenOptions::new(&settings.data_dir);
+    options.ballast_bytes = settings.ballast;
+    options.force_fs = overrides.force_fs;
+    let (store, recovery) = LmdbStore::open(&options).map_err(|e| not_opened(&e))?;
+
+    let (time_high, queued) = (time_high(&recovery), queued(&recovery));
+    let now =
+        EffectiveClock::start(Instant::ZERO, system(), time_high).now(Instant::ZERO, system());
+    let node =
+        Node::recover(settings.node.clone(), recovery, now).map_err(|e| not_recovered(&e))?;
+
+    let (admin, socket) = socket::listen(&settings.admin)?;
+    let (peers, listen) = bind(&settings.listen)?;
+    let (web, web_at) = bind(settings.web.as_slice())?;
+    let admin_session = admin_session(settings);
+    let mut locals = vec![(LocalListener::Unix(admin), admin_session.clone())];
+    locals.extend(web.into_iter().map(|l| (LocalListener::Tcp(l), admin_session.clone())));
+
+    let ready = Ready {
+        name: name.clone(),
+        took: Duration::ZERO,
+        runtime: settings.runtime,
+        peers: settings.node.peers.len(),
+        queued,
+        listen,
+        web: web_at.first().copied(),
+    };
+    let drain = settings.node.drain_timeout.as_millis();
+    let parts = Parts {
+        node,
+        store: Arc::new(store),
+        tls: loaded.setup,
+        peers,
+        peer_session: peer_session(settings),
+        locals,
+        time_high,
+        observe: Arc::new(move |note| {
+            notes::log(&name, note);
+            if let Some(observe) = &overrides.observe {
+                observe(note);
+            }
+        }),
+        max_connections: files::allow(settings.connections),
+        drain_ms: u64::try_from(drain).unwrap_or(u64::MAX),
+    };
+    Ok(Opened { parts, socket, ready })
+}
+
+fn peer_session(settings: &Settings) -> MakeSession {
+    let config = SessionConfig {
+        name: settings.node.name.clone(),
+        ack_timeout: settings.node.ack_timeout,
+        max_segment: settings.node.max_segment,
+        max_offers: u32::try_from(SESSION_INFLIGHT).unwrap_or(u32::MAX),
+        hello_timeout: HELLO_TIMEOUT,
+        ping_after: PING_AFTER,
+        dead_after: DEAD_AFTER,
+    };
+    Arc::new(move |info| Box::new(PeerSession::new(info, config.clone())))
+}
+
+fn admin_session(settings: &Settings) -> MakeSession {
+    admin::make(AdminContext {
+        version: VERSION.to_owned(),
+        runtime: settings.runtime.word().to_owned(),
+        uid: rustix::process::geteuid().as_raw(),
+        inline_max: settings.node.inline_max,
+        ledger_max: settings.node.ledger_max,
+        limits: Limits {
+            header_timeout: settings.header_timeout,
+            body_rate: Some(settings.min_body_rate),
+            ..Limits::default()
+        },
+        web_names: Vec::new(),
+    })
+}
+
+fn bind(addresses: &[SocketAddr]) -> Result<(Vec<TcpListener>, Vec<SocketAddr>), Failure> {
+    let mut listeners = Vec::new();
+    let mut bound = Vec::new();
+    for address in addresses {
+        let refused = |e: std::io::Error| {
+            let message = format!("cannot listen on {address}: {e}");
+            Failure::new(Exit::Failed, "CN0511", message)
+        };
+        let listener = TcpListener::bind(address).map_err(refused)?;
+        bound.push(listener.local_addr().map_err(refused)?);
+        listeners.push(listener);
+    }
+    Ok((listeners, bound))
+}
+
+fn system() -> UnixMillis {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixMillis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn time_high(recovery: &Recovery) -> UnixMillis {
+    UnixMillis(recovery.meta_value(MetaName::TimeHigh))
+}
+
+/// Deliveries that are neither done nor dead.
+fn queued(recovery: &Recovery) -> u64 {
+    let waits = |state: u8| {
+        [State::Scheduled, State::Inflight, State::Failed].iter().any(|s| *s as u8 == state)
+    };
+    let counts = recovery.counters.iter().filter(|(_, state, _)| waits(*state));
+    counts.fold(0, |sum, (_, _, row)| sum.saturating_add(row.count))
+}
+
+fn not_recovered(e: &RecoverError) -> Failure {
+    Failure::new(Exit::StoreFailed, "CN0522", format!("the ledger cannot be gone on with: {e}"))
+}
+
+/// A refusal of the data directory, with its exit code.
+fn not_opened(e: &OpenError) -> Failure {
+    let (exit, code) = match e {
+        OpenError::Locked { .. } => (Exit::Failed, "CN0515"),
+        OpenError::FileSystem { .. } => (Exit::Config, "CN0516"),
+        OpenError::Io { source, .. } => match source.kind() {
+            std::io::ErrorKind::PermissionDenied => (Exit::NotPermitted, "CN0517"),
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+                (Exit::TryLater, "CN0518")
+            }
+            _ => (Exit::StoreFailed, "CN0519"),
+        },
+        _ => (Exit::StoreFailed, "CN0520"),
+    };
+    let failure = Failure::new(exit, code, e.to_string());
+    match e {
+        OpenError::Locked { .. } => failure.help("`consign status` asks the process that runs"),
+        _ => failure,
+    }
+}

@@ -1,0 +1,171 @@
+//! Log lines on standard error: text on a terminal, one flat JSON object a line otherwise.
+//!
+//! The node's own thread logs, so no call here may wait: lines go through a bounded queue to a thread
+//! of their own. When standard error is slower than the node, lines are dropped and counted.
+
+use std::collections::VecDeque;
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::config::{Log, LogFormat};
+
+/// Most bytes of lines that wait to be written.
+const WAITING_MAX: usize = 1 << 20;
+
+/// Keeps the log going; what was logged is written out when it is dropped.
+pub struct Logging {
+    lines: Arc<Lines>,
+    json: bool,
+}
+
+impl Logging {
+    /// Whether lines are JSON.
+    #[must_use]
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+}
+
+impl Drop for Logging {
+    fn drop(&mut self) {
+        self.lines.flush(Duration::from_secs(2));
+    }
+}
+
+/// Starts logging to standard error. A second call in one process changes nothing.
+///
+/// # Errors
+/// When the thread cannot be started.
+pub fn start(log: Log) -> io::Result<Logging> {
+    let terminal = io::stderr().is_terminal();
+    let json = match log.format {
+        LogFormat::Auto => !terminal,
+        LogFormat::Text => false,
+        LogFormat::Json => true,
+    };
+    let lines = Arc::new(Lines::default());
+    let for_thread = lines.clone();
+    std::thread::Builder::new()
+        .name("log".into())
+        .spawn(move || for_thread.write_to(&mut io::stderr()))?;
+    let builder = tracing_subscriber::fmt()
+        .with_max_level(log.level)
+        .with_writer(Writer(lines.clone()))
+        .with_ansi(terminal && anstream::ColorChoice::global() != anstream::ColorChoice::Never);
+    // An error means that somebody (a test, the demo) has set up logging before.
+    let _ = if json {
+        builder.json().flatten_event(true).with_current_span(false).with_span_list(false).try_init()
+    } else {
+        builder.with_target(false).try_init()
+    };
+    Ok(Logging { lines, json })
+}
+
+#[derive(Default)]
+struct Lines {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    lines: VecDeque<Vec<u8>>,
+    bytes: usize,
+    dropped: u64,
+    /// Whether the thread is writing what it took.
+    writing: bool,
+    /// For tests: the thread ends when nothing waits.
+    closed: bool,
+}
+
+impl Lines {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, line: &[u8]) {
+        let mut waiting = self.lock();
+        if waiting.bytes.saturating_add(line.len()) > WAITING_MAX {
+            waiting.dropped += 1;
+            return;
+        }
+        waiting.bytes += line.len();
+        waiting.lines.push_back(line.to_vec());
+        self.changed.notify_all();
+    }
+
+    fn write_to(&self, out: &mut dyn Write) {
+        loop {
+            let mut waiting = self.lock();
+            while waiting.lines.is_empty() && !waiting.closed {
+                waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            }
+            if waiting.lines.is_empty() {
+                return;
+            }
+            let lines = std::mem::take(&mut waiting.lines);
+            let dropped = std::mem::take(&mut waiting.dropped);
+            waiting.bytes = 0;
+            waiting.writing = true;
+            drop(waiting);
+            // Nobody can be told that standard error is gone.
+            for line in &lines {
+                let _ = out.write_all(line);
+            }
+            if dropped > 0 {
+                let _ = writeln!(out, "{dropped} log lines were dropped: standard error is slow");
+            }
+            let _ = out.flush();
+            self.lock().writing = false;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits until everything is written, but not longer than `patience`.
+    fn flush(&self, patience: Duration) {
+        let busy = |waiting: &mut Waiting| waiting.writing || !waiting.lines.is_empty();
+        let _ = self.changed.wait_timeout_while(self.lock(), patience, busy);
+    }
+}
+
+#[derive(Clone)]
+struct Writer(Arc<Lines>);
+
+impl Write for Writer {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.push(line);
+        Ok(line.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Writer {
+    type Writer = Writer;
+    fn make_writer(&'a self) -> Writer {
+        self.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_come_out_in_order_and_overflow_is_counted() {
+        let lines = Lines::default();
+        lines.push(b"one\n");
+        lines.push(&vec![b'x'; WAITING_MAX]);
+        lines.push(b"two\n");
+        lines.lock().closed = true;
+        let mut out = Vec::new();
+        lines.write_to(&mut out);
+        let text = String::from_utf8(out).expect("text");
+        assert_eq!(text, "one\ntwo\n1 log lines were dropped: standard error is slow\n");
+        lines.flush(Duration::from_secs(10));
+    }
+}
