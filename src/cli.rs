@@ -82,6 +82,8 @@ enum Command {
     Stop(cmd::stop::StopArgs),
     /// Shows two sites at work in this process
     Demo(cmd::demo::DemoArgs),
+    /// Measures a relay between two sites on this machine
+    Bench(cmd::bench::BenchArgs),
 }
 
 /// What can go wrong with a command.
@@ -173,6 +175,7 @@ fn dispatch(command: Command, global: &Global, socket: Option<PathBuf>) -> Resul
         Command::Get(args) => cmd::get::run(args, global, &at()?)?,
         Command::Stop(args) => cmd::stop::run(args, global, &at()?)?,
         Command::Demo(args) => cmd::demo::run(&args, global)?,
+        Command::Bench(args) => cmd::bench::run(&args, global)?,
     })
 }
 

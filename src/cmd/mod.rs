@@ -1,5 +1,6 @@
 //! Subcommands, one file each.
 
+pub mod bench;
 pub mod demo;
 pub mod get;
 pub mod init;
