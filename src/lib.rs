@@ -1,10 +1,15 @@
 //! The Consign product as a library: what the binary, the tests and the benches use.
 
 pub mod admin;
+pub mod bench;
 pub mod cli;
+pub mod client;
 pub mod cmd;
 pub mod config;
+pub mod daemon;
 pub mod exit;
+pub mod human;
+pub mod log;
 pub mod out;
 pub mod pki;
 pub mod tls;

@@ -59,7 +59,7 @@ const PORT_STEP: u16 = 100;
 const WEB_ABOVE: u16 = 11;
 
 /// What there is to be made.
-struct Plan {
+pub(crate) struct Plan {
     dir: PathBuf,
     name: String,
     listen: Option<SocketAddr>,
@@ -82,7 +82,11 @@ pub fn run(args: &InitArgs, global: &Global) -> Result<(), Failure> {
     Ok(())
 }
 
-fn make(args: &InitArgs) -> Result<(Plan, Report), Failure> {
+/// Makes a site without saying so.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn make(args: &InitArgs) -> Result<(Plan, Report), Failure> {
     let plan = Plan::new(args)?;
     let report = plan.carry_out(args)?;
     Ok((plan, report))
@@ -293,7 +297,7 @@ fn valid_until(certificate: &str) -> i64 {
 }
 
 /// What was done, for people and programs.
-struct Report {
+pub(crate) struct Report {
     until: i64,
     own_authority: bool,
     /// Whether the other site was changed; `None` when that was not asked for.
@@ -400,7 +404,7 @@ impl Report {
 }
 
 /// A path as it can be typed into a shell.
-fn shown(path: &Path) -> String {
+pub(crate) fn shown(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@%:,".contains(c);
     let text = text.trim_end_matches('/');

@@ -1,3 +1,21 @@
 //! Subcommands, one file each.
 
+pub mod bench;
+pub mod demo;
+pub mod get;
 pub mod init;
+pub mod ls;
+mod screen;
+pub mod send;
+pub mod serve;
+pub mod show;
+pub mod status;
+pub mod stop;
+
+use crate::admin::ledger::IdPrefix;
+
+/// Reads an id on the command line, or its beginning.
+fn id(text: &str) -> Result<String, String> {
+    let prefix = IdPrefix::parse(text).ok_or("it is not 6 to 64 hex digits")?;
+    Ok(prefix.digits().into())
+}

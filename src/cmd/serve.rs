@@ -61,7 +61,7 @@ pub fn run(args: &ServeArgs, global: &Global) -> Result<Exit, Trouble> {
         Failure::new(Exit::Failed, "CN0514", format!("a thread cannot be started: {e}"))
     };
     let logging = log::start(settings.log).map_err(thread)?;
-    let daemon = Daemon::start(&settings, Overrides { force_fs: args.force_fs })?;
+    let daemon = Daemon::start(&settings, Overrides { force_fs: args.force_fs, observe: None })?;
     let stopper = daemon.stopper();
     signals::on_stop(move || stopper.stop()).map_err(thread)?;
     let ready = daemon.ready();
@@ -83,7 +83,8 @@ pub fn run(args: &ServeArgs, global: &Global) -> Result<Exit, Trouble> {
     }
     match daemon.wait()? {
         Ended::Cut => {
-            let text = "stopped before everything in flight was settled; the next start recovers it";
+            let text =
+                "stopped before everything in flight was settled; the next start recovers it";
             tracing::warn!(node = settings.node.name, code = "CN0524", "{text}");
         }
         Ended::Drained => tracing::info!(node = settings.node.name, "stopped"),

@@ -1,6 +1,8 @@
 //! Every key of the configuration: what it takes, its default, what it means, and whether this version
 //! can do what it asks for. Parser, `init`'s template and the reference page read this one table.
 
+use consign_core::limits::CREDIT_START;
+
 use super::value::Kind;
 
 /// What stands for a key that is left out.
@@ -212,9 +214,9 @@ pub const KEYS: &[Key] = &[
     key(("relay.known_peers", "window"), Kind::Texts, Is("[]"), Later(&[]),
         "when it is sent to, such as [\"Mon-Fri 22:00-06:00\"]"),
 
-    key(("limits", "buffered_bytes"), size(256 << 10), Is("\"32MiB\""), Now,
+    key(("limits", "buffered_bytes"), size(CREDIT_START), Is("\"32MiB\""), Now,
         "most bytes of arriving content in memory, all sessions together"),
-    key(("limits", "session_bytes"), size(256 << 10), Is("\"4MiB\""), Now,
+    key(("limits", "session_bytes"), size(CREDIT_START), Is("\"4MiB\""), Now,
         "the same for one session"),
     key(("limits", "connections"), count(8, 1 << 20), Is("10000"), Now,
         "most connections of all kinds"),

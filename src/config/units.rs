@@ -31,6 +31,14 @@ pub(super) const TIMES: &[(&str, u64)] = &[
     ("w", 7 * 86_400_000),
 ];
 
+/// Reads a size such as `1.5GiB`, in bytes.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    quantity(text, SIZES, "2GiB").map_err(|bad| bad.problem)
+}
+
 /// Reads amounts such as `1.5GiB` or `1h 30m`: numbers, each with a unit, added up.
 pub(super) fn quantity(text: &str, units: &[(&str, u64)], example: &str) -> Result<u64, Bad> {
     let mut rest = text.trim();

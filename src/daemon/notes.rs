@@ -23,7 +23,10 @@ pub(super) fn log(node: &str, note: &Note) {
         }
         Note::Relayed { id, condition, acks } => {
             let segment = id.short();
-            debug!(node, segment, condition, acks, "relayed {segment}: {condition} with {acks} acks");
+            debug!(
+                node,
+                segment, condition, acks, "relayed {segment}: {condition} with {acks} acks"
+            );
         }
         Note::Refused { code, peer, text } => {
             info!(node, peer, code, reason = text, "refused: {text}");

@@ -23,14 +23,20 @@ const MODE: u32 = 0o660;
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
-    /// Device and inode of what was made.
-    made: (u64, u64),
+    made: Mark,
+}
+
+/// Device, inode and last change of what was made: an inode alone is soon used again.
+type Mark = (u64, u64, i64, i64);
+
+fn mark(path: &Path) -> std::io::Result<Mark> {
+    let meta = path.symlink_metadata()?;
+    Ok((meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec()))
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let now = self.path.symlink_metadata().map(|meta| (meta.dev(), meta.ino()));
-        if now.is_ok_and(|now| now == self.made) {
+        if mark(&self.path).is_ok_and(|now| now == self.made) {
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -57,8 +63,8 @@ pub(super) fn listen(path: &Path) -> Result<(UnixListener, SocketFile), Failure>
     )
     .map_err(io)?;
     bind(&socket, path).map_err(io)?;
-    let meta = path.symlink_metadata().map_err(|e| refused("CN0513", path, e))?;
-    let file = SocketFile { path: path.to_path_buf(), made: (meta.dev(), meta.ino()) };
+    let made = mark(path).map_err(|e| refused("CN0513", path, e))?;
+    let file = SocketFile { path: path.to_path_buf(), made };
     rustix::net::listen(&socket, BACKLOG).map_err(io)?;
     Ok((UnixListener::from(socket), file))
 }
@@ -74,7 +80,8 @@ fn bind(socket: &OwnedFd, path: &Path) -> rustix::io::Result<()> {
 
 fn refuse_unsafe(path: &Path) -> Result<(), Failure> {
     let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let meta = dir.metadata().map_err(|e| refused("CN0512", path, format!("its directory: {e}")))?;
+    let meta =
+        dir.metadata().map_err(|e| refused("CN0512", path, format!("its directory: {e}")))?;
     let mode = meta.mode() & 0o7777;
     if mode & 0o002 != 0 {
         let why = format!("everybody may write to its directory (mode {mode:04o})");

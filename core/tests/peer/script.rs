@@ -9,7 +9,7 @@
 //! again                           a new connection between the same stores
 //! a open                          the connection is up
 //! a start [ALLOWANCE]             the node lets it say HELLO
-//! a room N                        bulk it may append
+//! a room N                        bulk its driver takes, as soon as there is some
 //! a send N inline|blob SIZE [SEED]    the node's claim; content is told apart by its seed
 //! a lose N                        the store of a loses the content of transfer N
 //! a rot N                         … or a byte of it changes
@@ -51,6 +51,8 @@ pub(crate) struct Script {
     world: World,
     /// Identities by (site that offered, transfer).
     ids: Ids,
+    /// What the drivers take.
+    room: [usize; 2],
     /// Encoded checkpoints by (site, blob, offset); kept over `again`.
     chains: BTreeMap<(usize, u64, u64), Vec<u8>>,
 }
@@ -58,7 +60,7 @@ pub(crate) struct Script {
 impl Script {
     pub(crate) fn new() -> Script {
         let world = World::new(EVERY);
-        Script { world, ids: BTreeMap::new(), chains: BTreeMap::new() }
+        Script { world, ids: BTreeMap::new(), room: [0, 0], chains: BTreeMap::new() }
     }
 
     /// Runs one command.
@@ -99,9 +101,24 @@ impl Script {
         known.unwrap_or_else(|| panic!("no command {words:?}"))
     }
 
-    fn shown(&mut self, site: usize, stepped: &Stepped) -> Option<Vec<String>> {
-        self.note(site, &stepped.events);
-        Some(show::lines(NAMES[site], stepped))
+    fn shown(&mut self, site: usize, stepped: Stepped) -> Option<Vec<String>> {
+        Some(self.show(site, stepped))
+    }
+
+    /// What came of a step, and of the room the driver gives after it.
+    fn show(&mut self, site: usize, mut stepped: Stepped) -> Vec<String> {
+        if self.room[site] > 0 {
+            let room = SessionInput::Room(self.room[site]);
+            let more = self.world.sites[site].step(self.world.now, room);
+            self.room[site] = self.room[site].saturating_sub(more.bytes.len());
+            stepped.add(more);
+        }
+        for event in &stepped.events {
+            if let SessionEvent::Checkpoint { blob, offset, chain, .. } = event {
+                self.chains.insert((site, blob.0, *offset), chain.clone());
+            }
+        }
+        show::lines(NAMES[site], &stepped)
     }
 
     /// What a driver does.
@@ -111,7 +128,10 @@ impl Script {
         let stepped = match words {
             ["open"] => this.step(now, SessionInput::Open),
             ["eof"] => this.step(now, SessionInput::Eof),
-            ["room", n] => this.step(now, SessionInput::Room(size(n) as usize)),
+            ["room", n] => {
+                self.room[site] = size(n) as usize;
+                Stepped::default()
+            }
             ["gets", rest @ ..] => {
                 let max = rest.first().map_or(usize::MAX, |n| size(n) as usize);
                 return Some(self.deliver(site, max));
@@ -123,7 +143,7 @@ impl Script {
             ["ignored"] => return Some(vec![format!("{} answers", this.session.ignored())]),
             _ => return None,
         };
-        self.shown(site, &stepped)
+        self.shown(site, stepped)
     }
 
     /// What a node does.
@@ -171,7 +191,7 @@ impl Script {
             ["close", word] => this.close(now, Goodbye::from_word(word).expect("a goodbye")),
             _ => return None,
         };
-        self.shown(site, &stepped)
+        self.shown(site, stepped)
     }
 
     /// What happens to a store.
@@ -206,7 +226,7 @@ impl Script {
                 let fault = StoreFault::Full("no space".to_owned());
                 let failed = SessionInput::Store(StoreEvent::WriteFailed { blob, fault });
                 let stepped = this.step(now, failed);
-                return self.shown(site, &stepped);
+                return self.shown(site, stepped);
             }
             ["store", rest @ ..] => {
                 let count = rest.first().map_or(usize::MAX, |n| n.parse().unwrap());
@@ -217,30 +237,21 @@ impl Script {
         Some(Vec::new())
     }
 
-    /// Keeps what later commands refer to.
-    fn note(&mut self, site: usize, events: &[SessionEvent]) {
-        for event in events {
-            if let SessionEvent::Checkpoint { blob, offset, chain, .. } = event {
-                self.chains.insert((site, blob.0, *offset), chain.clone());
-            }
-        }
-    }
-
     fn answer(&mut self, site: usize, count: usize) -> Vec<String> {
         let mut lines = Vec::new();
         for _ in 0..count {
             let Some(event) = self.world.sites[site].store.answer() else { break };
             let stepped = self.world.sites[site].step(self.world.now, SessionInput::Store(event));
-            self.note(site, &stepped.events);
-            lines.extend(show::lines(NAMES[site], &stepped));
+            lines.extend(self.show(site, stepped));
         }
         lines
     }
 
     fn deliver(&mut self, site: usize, max: usize) -> Vec<String> {
-        let Some(stepped) = self.world.deliver(site, max) else { return Vec::new() };
-        self.note(site, &stepped.events);
-        show::lines(NAMES[site], &stepped)
+        match self.world.deliver(site, max) {
+            Some(stepped) => self.show(site, stepped),
+            None => Vec::new(),
+        }
     }
 
     fn run_all(&mut self) -> Vec<String> {
@@ -248,9 +259,8 @@ impl Script {
         loop {
             let before = lines.len();
             for site in [0, 1] {
-                let room = SessionInput::Room(ROOM);
-                let stepped = self.world.sites[site].step(self.world.now, room);
-                lines.extend(show::lines(NAMES[site], &stepped));
+                self.room[site] = ROOM;
+                lines.extend(self.show(site, Stepped::default()));
                 lines.extend(self.answer(site, usize::MAX));
                 lines.extend(self.deliver(site, usize::MAX));
             }
@@ -277,12 +287,11 @@ impl Script {
             if due.is_none() {
                 return lines;
             }
-            for (site, name) in NAMES.iter().enumerate() {
+            for site in [0, 1] {
                 let at = self.world.sites[site].session.next_deadline();
                 if at.is_some_and(|at| at <= self.world.now.mono) {
                     let stepped = self.world.sites[site].step(self.world.now, SessionInput::Timer);
-                    self.note(site, &stepped.events);
-                    lines.extend(show::lines(name, &stepped));
+                    lines.extend(self.show(site, stepped));
                 }
             }
         }
@@ -309,6 +318,7 @@ impl Script {
         let World { now, sites: [a, b] } = World::new(EVERY);
         let old = std::mem::replace(&mut self.world.sites, [a, b]);
         self.world.now.mono = self.world.now.mono.max(now.mono);
+        self.room = [0, 0];
         for (site, old) in self.world.sites.iter_mut().zip(old) {
             site.store = old.store;
             site.store.end();

@@ -244,11 +244,21 @@ impl Site {
 }
 
 /// What a step did.
+#[derive(Default)]
 pub(crate) struct Stepped {
     pub(crate) requests: Vec<String>,
     pub(crate) events: Vec<consign_core::session::SessionEvent>,
     pub(crate) bytes: Vec<u8>,
     pub(crate) close: bool,
+}
+
+impl Stepped {
+    pub(crate) fn add(&mut self, more: Stepped) {
+        self.requests.extend(more.requests);
+        self.events.extend(more.events);
+        self.bytes.extend(more.bytes);
+        self.close |= more.close;
+    }
 }
 
 /// Both ends and a clock.

@@ -77,9 +77,10 @@ impl Grant {
         wants
     }
 
-    /// Whether less than a quarter may still be sent.
+    /// Whether less than a quarter may still be sent, or less than one full SEGMENT: a sender with a
+    /// full one waits then.
     pub(super) fn is_low(&self) -> bool {
-        self.window < self.allowance / 4
+        self.window < (self.allowance / 4).max(SEGMENT_MAX as u64)
     }
 }
 

@@ -52,8 +52,6 @@ pub struct PeerSession {
     phase: Phase,
     /// The beginning of a frame whose end has not arrived.
     partial: Vec<u8>,
-    /// Bulk that may be appended, as the driver said last, less what was.
-    room: usize,
     /// When the peer must have said HELLO.
     hello_by: Instant,
     hello: Option<PeerLimits>,
@@ -79,7 +77,6 @@ impl PeerSession {
             certified: info.identity.as_ref().map(|i| i.name.clone()).unwrap_or_default(),
             phase: Phase::New,
             partial: Vec::new(),
-            room: 0,
             hello_by: Instant::FAR,
             hello: None,
             alive: Keepalive::new(config.ping_after, config.dead_after),
@@ -189,7 +186,7 @@ impl PeerSession {
                 self.receiver.segment(transfer, offset, data, out)?;
             }
             Frame::Ack { transfer, id, epoch } => {
-                self.sender.acked(now.mono, transfer, &id, epoch, out);
+                self.sender.acked(transfer, &id, epoch, out);
             }
             Frame::Accept { transfer, id, offset } => {
                 self.sender.accepted(now.mono, transfer, &id, offset)?;
@@ -197,16 +194,18 @@ impl PeerSession {
             Frame::Reject { transfer, id, code: WITHDRAWN, .. } => {
                 self.receiver.taken_back(transfer, &id, out);
             }
+            // From 128 on codes are about the sender's own transfers; these mean nothing yet.
+            Frame::Reject { code, .. } if code > WITHDRAWN => {}
             Frame::Reject { transfer, id, code, retry_after, text } => {
                 let outcome = Outcome::Rejected { code, retry_after, text };
-                self.sender.rejected(now.mono, transfer, &id, outcome, out);
+                self.sender.rejected(transfer, &id, outcome, out);
             }
             Frame::Ping(payload) => {
                 self.alive.asked(now.mono)?;
                 encode(&Frame::Pong(payload), &mut out.bytes);
             }
             Frame::Credit { transfer: TransferNo(0), bytes } => {
-                self.sender.credited(now.mono, bytes)?;
+                self.sender.credited(bytes)?;
             }
             // That it was heard is all a PONG says. Credit for one transfer has no meaning in
             // protocol 1, and unknown frames of a skippable type are skipped.
@@ -381,7 +380,7 @@ impl PeerSession {
     fn settle(&mut self, now: Now, out: &mut SessionOut) {
         if self.phase == Phase::Ready {
             self.receiver.settle(out);
-            self.sender.pump(now.mono, &mut self.room, out);
+            self.sender.settle(now.mono, out);
         }
         if self.partial.is_empty() && self.partial.capacity() > 0 && self.receiver.is_idle() {
             self.partial = Vec::new();
@@ -403,7 +402,10 @@ impl Session for PeerSession {
                 }
             }
             SessionInput::Eof => self.end(None, None, out),
-            SessionInput::Room(room) => self.room = room,
+            SessionInput::Room(room) if self.phase == Phase::Ready => {
+                self.sender.pump(now.mono, room, out);
+            }
+            SessionInput::Room(_) => {}
             SessionInput::Timer => self.take_timer(now, out),
             SessionInput::Command(command) => self.take_command(command, out),
             SessionInput::Store(event) => self.take_stored(event, out),
@@ -428,3 +430,6 @@ impl Session for PeerSession {
         self.receiver.has_place()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -268,12 +268,10 @@ impl Receiver {
         chain: &[u8],
         out: &mut SessionOut,
     ) {
-        let misused = |why: &str, out: &mut SessionOut| {
-            let why = Broken::Store(StoreFault::Io(format!("transfer {transfer} {why}")));
-            out.events.push(SessionEvent::Broken { transfer, blob, why });
-        };
+        // Nothing was begun here that the node would have to give up.
+        let never = SessionEvent::Broken { transfer, blob, why: Broken::Cut };
         let Some(incoming) = self.open.get_mut(&transfer) else {
-            return misused("is not open", out);
+            return out.events.push(never);
         };
         let (id, size) = (incoming.id, incoming.size);
         match incoming.state {
@@ -283,24 +281,18 @@ impl Receiver {
             | State::Finishing(_)
             | State::Received
             | State::Broken
-            | State::Wanted(_) => return misused("does not wait for content", out),
+            | State::Wanted(_) => return out.events.push(never),
         }
         if incoming.withdrawn {
             self.close(transfer, out);
-            out.events.push(SessionEvent::Broken { transfer, blob, why: Broken::Cut });
-            return;
+            return out.events.push(never);
         }
-        let intake = match Intake::new(transfer, blob, size, chain, self.every) {
-            Ok(intake) if intake.received() == offset && offset <= size => intake,
-            Ok(intake) => {
-                let at = intake.received();
-                let text = format!("checkpoint at {at} to go on at {offset} of {size}");
-                return self.broken(transfer, blob, Broken::Store(StoreFault::Corrupt(text)), out);
-            }
-            Err(fault) => {
-                let fault = StoreFault::Corrupt(fault.to_string());
-                return self.broken(transfer, blob, Broken::Store(fault), out);
-            }
+        // Content that does not go on where its checkpoint stands is not what was offered: the
+        // node gives up what it has, and the next attempt begins anew.
+        let fits = |intake: &Intake| intake.received() == offset && offset <= size;
+        let intake = Intake::new(transfer, blob, size, chain, self.every);
+        let Some(intake) = intake.ok().filter(fits) else {
+            return self.broken(transfer, blob, Broken::Mismatch, out);
         };
         let whole = intake.is_whole();
         incoming.state = State::Receiving(Box::new(intake));

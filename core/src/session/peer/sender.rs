@@ -96,7 +96,7 @@ pub(super) struct Sender {
     acks: BTreeSet<(Instant, TransferNo)>,
     waiting: VecDeque<TransferNo>,
     turns: VecDeque<Turn>,
-    /// Something is ready to be sent and the peer has let nothing move since then.
+    /// Something is ready to be sent and nothing has moved since then.
     stalled: Option<Instant>,
     ignored: u64,
 }
@@ -165,7 +165,6 @@ impl Sender {
     /// ACK.
     pub(super) fn acked(
         &mut self,
-        now: Instant,
         transfer: TransferNo,
         id: &SegmentId,
         epoch: Epoch,
@@ -174,7 +173,7 @@ impl Sender {
         match self.open.get(&transfer) {
             Some(outgoing) if epoch == self.epoch => {
                 let ours = outgoing.id == *id;
-                self.moved(now);
+                self.moved();
                 let outcome = if ours { Outcome::Acked } else { Outcome::AckMismatch };
                 self.end(transfer, outcome, out);
             }
@@ -185,14 +184,13 @@ impl Sender {
     /// REJECT of an offer of ours.
     pub(super) fn rejected(
         &mut self,
-        now: Instant,
         transfer: TransferNo,
         id: &SegmentId,
         outcome: Outcome,
         out: &mut SessionOut,
     ) {
         if self.open.get(&transfer).is_some_and(|outgoing| outgoing.id == *id) {
-            self.moved(now);
+            self.moved();
             self.end(transfer, outcome, out);
         } else {
             self.ignored = self.ignored.saturating_add(1);
@@ -232,15 +230,15 @@ impl Sender {
             self.waiting.push_back(transfer);
             self.no_deadline(transfer);
         }
-        self.moved(now);
+        self.moved();
         Ok(())
     }
 
     /// CREDIT for the session.
-    pub(super) fn credited(&mut self, now: Instant, more: u64) -> Result<(), PeerFault> {
+    pub(super) fn credited(&mut self, more: u64) -> Result<(), PeerFault> {
         let credit = self.credit;
         self.credit = credit.checked_add(more).ok_or(PeerFault::Credit { credit, more })?;
-        self.moved(now);
+        self.moved();
         Ok(())
     }
 
@@ -250,26 +248,24 @@ impl Sender {
     }
 
     /// Sends as much as credit and room allow.
-    pub(super) fn pump(&mut self, now: Instant, room: &mut usize, out: &mut SessionOut) {
-        self.offers.read_ahead(out);
-        self.fill_feeds(out);
+    pub(super) fn pump(&mut self, now: Instant, mut room: usize, out: &mut SessionOut) {
         let mut idle = 0;
-        let mut moved = false;
-        let mut blocked = false;
         while idle < self.turns.len() {
             let Some(turn) = self.turns.front().copied() else { break };
             let taken = match turn {
-                Turn::Offers => self.offer_turn(now, self.credit, room, out),
-                Turn::Feed(transfer) => self.feed_turn(now, transfer, room, out),
+                Turn::Offers => self.offer_turn(now, self.credit, &mut room, out),
+                Turn::Feed(transfer) => self.feed_turn(now, transfer, &mut room, out),
             };
             match taken {
-                Taken::Sent => (idle, moved) = (0, true),
+                Taken::Sent => {
+                    idle = 0;
+                    self.moved();
+                }
                 Taken::Idle => idle += 1,
                 Taken::Blocked => {
-                    blocked = true;
                     // Offers without content need no credit and take nobody's turn.
                     if turn != Turn::Offers {
-                        while self.offer_turn(now, 0, room, out) == Taken::Sent {}
+                        while self.offer_turn(now, 0, &mut room, out) == Taken::Sent {}
                     }
                     break;
                 }
@@ -279,10 +275,30 @@ impl Sender {
                 self.turns.rotate_left(1);
             }
         }
-        self.stalled = match self.stalled {
-            Some(since) if blocked && !moved => Some(since),
-            Some(_) | None => blocked.then_some(now),
+    }
+
+    /// After every input: what the store must be asked, and whether anything is held up.
+    pub(super) fn settle(&mut self, now: Instant, out: &mut SessionOut) {
+        self.offers.read_ahead(out);
+        self.fill_feeds(out);
+        if self.has_ready() {
+            self.stalled.get_or_insert(now);
+        } else {
+            self.stalled = None;
+        }
+    }
+
+    /// Whether something could be sent, if there were credit and room.
+    fn has_ready(&self) -> bool {
+        let offer = self.open.len() < self.max_offers && self.offers.front().is_some();
+        let feeds = |turn: &Turn| match turn {
+            Turn::Offers => offer,
+            Turn::Feed(transfer) => match self.open.get(transfer).map(|o| &o.state) {
+                Some(State::Feeding(feed)) => feed.piece().is_some(),
+                Some(State::Offered | State::Waiting(_) | State::Sent) | None => false,
+            },
         };
+        self.turns.iter().any(feeds)
     }
 
     /// When the next answer is overdue, if the peer gives signs of life; and when nothing at all
@@ -454,11 +470,9 @@ impl Sender {
         }
     }
 
-    /// The peer lets things move.
-    fn moved(&mut self, now: Instant) {
-        if self.stalled.is_some() {
-            self.stalled = Some(now);
-        }
+    /// Things move: whatever is held up is so only from now on.
+    fn moved(&mut self) {
+        self.stalled = None;
     }
 }
 

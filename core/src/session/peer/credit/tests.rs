@@ -101,3 +101,16 @@ quickcheck! {
         grant.window >= SEGMENT_MAX as u64
     }
 }
+
+#[test]
+fn a_window_too_small_for_a_full_segment_is_low() {
+    // What a session starts with, less a small body and one SEGMENT: a quarter is left and more,
+    // and yet the sender waits.
+    let mut grant = Grant::new(128 * KIB);
+    grant.spend(5).unwrap();
+    grant.free(5);
+    assert!(!grant.take_wants());
+    grant.spend(64 * KIB).unwrap();
+    assert_eq!(grant.take_due(), None);
+    assert!(grant.take_wants());
+}

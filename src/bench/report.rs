@@ -1,0 +1,208 @@
+//! The figures as a table and as JSON.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::Raw;
+use crate::config::Runtime;
+
+/// What one load came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Runtime of both sites.
+    pub runtime: Runtime,
+    /// Length of each segment in bytes.
+    pub size: u64,
+    /// How many.
+    pub count: u64,
+    /// Seconds it took to queue them at the sender, each durable before the answer.
+    pub queued: f64,
+    /// Seconds from the start of the receiver to the sender's commit of the last acknowledgement.
+    pub seconds: f64,
+    /// Rows per commit at the sender.
+    pub batch_out: f64,
+    /// Rows per commit at the receiver.
+    pub batch_in: f64,
+    /// Peak anonymous memory in bytes: of sender and receiver, or of the one process with both.
+    pub rss_anon: Vec<u64>,
+}
+
+impl Row {
+    /// Segments a second.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        self.count as f64 / self.seconds
+    }
+
+    /// Bytes of content a second.
+    #[must_use]
+    pub fn bytes(&self) -> f64 {
+        (self.count * self.size) as f64 / self.seconds
+    }
+}
+
+/// Everything that was measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// What the machine can do.
+    pub raw: Raw,
+    /// What the sites did.
+    pub rows: Vec<Row>,
+    /// Whether each site was a process of its own.
+    pub processes: bool,
+}
+
+const HEADS: [&str; 11] = [
+    "runtime",
+    "size",
+    "count",
+    "seconds",
+    "seg/s",
+    "MB/s",
+    ": TLS",
+    ": synced",
+    "rows/commit",
+    "queued/s",
+    "RssAnon",
+];
+
+impl Report {
+    /// The table, with a line of what it means.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut lines = vec![HEADS.map(str::to_owned).to_vec()];
+        lines.extend(self.rows.iter().map(|row| self.cells(row)));
+        let width = |column: usize| {
+            lines.iter().filter_map(|l| l.get(column)).map(|c| c.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..HEADS.len()).map(width).collect();
+        let mut out = String::new();
+        let _ = writeln!(out, "raw: TLS on loopback {:.0} MB/s; synced writes", self.raw.tls / 1e6);
+        out.truncate(out.trim_end().len());
+        for (size, rate) in &self.raw.synced {
+            let _ = write!(out, " {} {:.1} MB/s ", bytes(*size), rate / 1e6);
+        }
+        out.truncate(out.trim_end().len());
+        out.push_str("\n\n");
+        for line in &lines {
+            let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}"));
+            let _ = writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+        }
+        out.push_str(
+            "\nEverything is queued before the receiver starts; the clock runs from its start until the\n\
+             sender has committed the last acknowledgement. \": TLS\" and \": synced\" are ratios to the raw\n\
+             figures. rows/commit and RssAnon (peak): sender, receiver",
+        );
+        out.push_str(if self.processes {
+            ".\n"
+        } else {
+            "; RssAnon is of one process with both\nsites and the client in it.\n"
+        });
+        out
+    }
+
+    fn cells(&self, row: &Row) -> Vec<String> {
+        let synced = self.raw.synced(row.size);
+        vec![
+            row.runtime.word().to_owned(),
+            bytes(row.size),
+            row.count.to_string(),
+            format!("{:.2}", row.seconds),
+            figure(row.rate()),
+            figure(row.bytes() / 1e6),
+            format!("{:.2}", row.bytes() / self.raw.tls),
+            format!("{:.2}", row.bytes() / synced),
+            format!("{:.0} {:.0}", row.batch_out, row.batch_in),
+            figure(row.count as f64 / row.queued),
+            row.rss_anon.iter().map(|b| bytes(*b)).collect::<Vec<_>>().join(" "),
+        ]
+    }
+
+    /// The same as JSON: `consign.bench/1`.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        let rows = self.rows.iter().map(|row| {
+            json!({
+                "runtime": row.runtime.word(),
+                "size": row.size,
+                "count": row.count,
+                "seconds": row.seconds,
+                "segments_per_second": row.rate(),
+                "bytes_per_second": row.bytes(),
+                "ratio_to_tls": row.bytes() / self.raw.tls,
+                "ratio_to_synced": row.bytes() / self.raw.synced(row.size),
+                "rows_per_commit": { "sender": row.batch_out, "receiver": row.batch_in },
+                "queue_seconds": row.queued,
+                "peak_rss_anon": row.rss_anon,
+            })
+        });
+        let synced = self.raw.synced.iter();
+        json!({
+            "schema": "consign.bench/1",
+            "processes": self.processes,
+            "raw": {
+                "tls_bytes_per_second": self.raw.tls,
+                "synced": synced
+                    .map(|(size, rate)| json!({ "size": size, "bytes_per_second": rate }))
+                    .collect::<Vec<_>>(),
+            },
+            "rows": rows.collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// A rate with as many digits as mean something.
+fn figure(value: f64) -> String {
+    if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.1}") }
+}
+
+fn bytes(size: u64) -> String {
+    match size {
+        0..1024 => format!("{size} B"),
+        1024..0x10_0000 => format!("{} KiB", size >> 10),
+        0x10_0000..0x4000_0000 => format!("{} MiB", size >> 20),
+        _ => format!("{:.1} GiB", size as f64 / (1u64 << 30) as f64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_has_a_line_for_every_row_and_ratios_of_the_same_run() {
+        let row = Row {
+            runtime: Runtime::Std,
+            size: 1_024,
+            count: 20_000,
+            queued: 4.0,
+            seconds: 2.0,
+            batch_out: 512.4,
+            batch_in: 700.0,
+            rss_anon: vec![12 << 20, 13 << 20],
+        };
+        let raw = Raw { tls: 1_024e6, synced: vec![(1_024, 5.12e6)] };
+        let report = Report { raw, rows: vec![row], processes: true };
+        let text = report.text();
+        let line = text.lines().find(|l| l.contains("std")).expect("its line");
+        let cells: Vec<&str> = line.split("  ").map(str::trim).filter(|c| !c.is_empty()).collect();
+        let expected = [
+            "std",
+            "1 KiB",
+            "20000",
+            "2.00",
+            "10000",
+            "10.2",
+            "0.01",
+            "2.00",
+            "512 700",
+            "5000",
+            "12 MiB 13 MiB",
+        ];
+        assert_eq!(cells, expected);
+        let json = report.json();
+        assert_eq!(json["rows"][0]["ratio_to_synced"], 2.0);
+        assert_eq!(json["schema"], "consign.bench/1");
+    }
+}

@@ -1,0 +1,228 @@
+//! What a command says: data to standard output, everything else to standard error.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::exit::{Exit, Failure, Global};
+use crate::{human, out};
+
+/// Where lines go.
+pub(super) struct Screen<'a> {
+    line: &'a mut dyn FnMut(&str),
+    note: &'a mut dyn FnMut(&str),
+    json: bool,
+    quiet: bool,
+}
+
+/// The process's own standard output and error.
+pub(super) fn standard<T>(global: &Global, run: impl FnOnce(&mut Screen<'_>) -> T) -> T {
+    let (mut line, mut note) = (out::line, out::note);
+    run(&mut Screen::new(&mut line, &mut note, global))
+}
+
+impl<'a> Screen<'a> {
+    pub(super) fn new(
+        line: &'a mut dyn FnMut(&str),
+        note: &'a mut dyn FnMut(&str),
+        global: &Global,
+    ) -> Screen<'a> {
+        Screen { line, note, json: global.json, quiet: global.quiet }
+    }
+
+    pub(super) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// A line of data for people.
+    pub(super) fn line(&mut self, text: &str) {
+        (self.line)(text);
+    }
+
+    /// An object, in one line.
+    ///
+    /// # Errors
+    /// When it cannot be written as JSON.
+    pub(super) fn object<T: Serialize>(&mut self, shape: &T) -> Result<(), Failure> {
+        let text = serde_json::to_string(shape)
+            .map_err(|e| Failure::new(Exit::Failed, "CN0604", e.to_string()))?;
+        (self.line)(&text);
+        Ok(())
+    }
+
+    /// Something that is not data. With `--json` only what has a form is said.
+    pub(super) fn note(&mut self, text: &str) {
+        if !self.json && !self.quiet {
+            (self.note)(text);
+        }
+    }
+
+    /// A failure of one of several things, while the others go on.
+    pub(super) fn failure(&mut self, failure: &Failure) {
+        if self.json {
+            let object = json!({
+                "schema": "consign.error/1", "code": failure.code,
+                "message": failure.message, "help": failure.help,
+            });
+            (self.note)(&object.to_string());
+        } else {
+            (self.note)(&failure.to_string());
+        }
+    }
+}
+
+/// What a command says, as text.
+#[cfg(test)]
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) lines: Vec<String>,
+    pub(super) notes: Vec<String>,
+}
+
+/// Runs with a screen that keeps what is said.
+#[cfg(test)]
+pub(super) fn said<T>(json: bool, run: impl FnOnce(&mut Screen<'_>) -> T) -> (T, Said) {
+    let mut said = Said::default();
+    let Said { lines, notes } = &mut said;
+    let (mut line, mut note) =
+        (|text: &str| lines.push(text.into()), |text: &str| notes.push(text.into()));
+    let result = run(&mut Screen { line: &mut line, note: &mut note, json, quiet: false });
+    (result, said)
+}
+
+/// Progress of long work: a bar on a terminal, at most one line a second with `--json`.
+pub(super) struct Progress {
+    bar: ProgressBar,
+    json: bool,
+    what: &'static str,
+    total: Option<u64>,
+    last: Option<Instant>,
+    began: Instant,
+}
+
+/// Progress with `--json`.
+#[derive(Serialize)]
+struct Line {
+    schema: &'static str,
+    /// `Queueing`, `Sending` or `Fetching`.
+    what: &'static str,
+    bytes: u64,
+    total_bytes: Option<u64>,
+    done: u64,
+    of: u64,
+    seconds: u64,
+}
+
+/// How often a JSON line may be written.
+const EVERY: Duration = Duration::from_secs(1);
+
+impl Progress {
+    /// `what` is the word in front; `total` the bytes there are, if known.
+    pub(super) fn new(screen: &Screen<'_>, what: &'static str, total: Option<u64>) -> Progress {
+        let target = if screen.json || screen.quiet {
+            ProgressDrawTarget::hidden()
+        } else {
+            ProgressDrawTarget::stderr()
+        };
+        let bar = ProgressBar::with_draw_target(total, target);
+        let form = if total.is_some() {
+            "{prefix:<9} {bar:24.green/dim} {msg}"
+        } else {
+            "{prefix:<9} {spinner} {msg}"
+        };
+        if let Ok(style) = ProgressStyle::with_template(form) {
+            bar.set_style(style.progress_chars("█▓░"));
+        }
+        bar.set_prefix(what);
+        Progress { bar, json: screen.json, what, total, last: None, began: Instant::now() }
+    }
+
+    /// So many bytes and so many of the things are done.
+    pub(super) fn show(&mut self, screen: &mut Screen<'_>, bytes: u64, things: (u64, u64)) {
+        if self.json {
+            let now = Instant::now();
+            if self.last.is_some_and(|last| now.duration_since(last) < EVERY) {
+                return;
+            }
+            // Nothing is said of work that is done within a second.
+            let silent = self.last.is_none() && now.duration_since(self.began) < EVERY;
+            if !silent {
+                self.last = Some(now);
+                let line = Line {
+                    schema: "consign.progress/1",
+                    what: self.what,
+                    bytes,
+                    total_bytes: self.total,
+                    done: things.0,
+                    of: things.1,
+                    seconds: self.began.elapsed().as_secs(),
+                };
+                // Numbers and plain words are always JSON.
+                (screen.note)(&serde_json::to_string(&line).unwrap_or_default());
+            }
+            return;
+        }
+        self.bar.set_position(bytes);
+        let rate = self.bar.per_sec();
+        self.bar.set_message(message(bytes, self.total, rate as u64, self.bar.eta(), things));
+    }
+
+    /// Lines are printed while the bar is away.
+    pub(super) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.bar.suspend(print)
+    }
+
+    /// Takes the bar away.
+    pub(super) fn done(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn message(
+    bytes: u64,
+    total: Option<u64>,
+    rate: u64,
+    eta: Duration,
+    (done, of): (u64, u64),
+) -> String {
+    let mut text = String::new();
+    match total {
+        Some(total) => {
+            let percent = bytes.saturating_mul(100).checked_div(total).unwrap_or(100).min(100);
+            let (part, all) = (human::bytes(bytes), human::bytes(total));
+            text.push_str(&format!("{percent:>3} %  {part} of {all}"));
+        }
+        None => text.push_str(&human::bytes(bytes)),
+    }
+    if of > 1 {
+        text.push_str(&format!("  {done} of {of}"));
+    }
+    if rate > 0 {
+        text.push_str(&format!("  {}", human::rate(rate)));
+        if total.is_some_and(|total| bytes < total) {
+            text.push_str(&format!("  eta {}", human::duration(eta)));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_in_words() {
+        let (mib, gib) = (1 << 20, 1 << 30);
+        let eta = Duration::from_secs(1);
+        let text = message(812 * mib, Some(1229 * mib), 310 * mib, eta, (0, 1));
+        assert_eq!(text, " 66 %  812 MiB of 1.2 GiB  310 MiB/s  eta 1.0 s");
+        assert_eq!(message(gib, None, 0, eta, (0, 1)), "1.0 GiB");
+        assert_eq!(message(0, Some(0), 0, eta, (3, 7)), "100 %  0 B of 0 B  3 of 7");
+        assert_eq!(
+            message(mib, Some(mib), mib, eta, (7, 7)),
+            "100 %  1.0 MiB of 1.0 MiB  7 of 7  1.0 MiB/s"
+        );
+    }
+}

@@ -1,0 +1,274 @@
+//! Several connections hand things in side by side; one voice tells how it went.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use consign_core::http::encode_component;
+use consign_core::id::hex;
+
+use super::walk::{Found, Item, Walk};
+use super::{SendArgs, feed, words};
+use crate::admin::shapes::{Accepted, Peer};
+use crate::client::Api;
+use crate::cmd::screen::{Progress, Screen};
+use crate::exit::{Exit, Failure};
+
+/// Connections side by side.
+const HANDS: usize = 8;
+/// Results that may wait for an earlier one, so that lines come in order.
+const LATE_MAX: usize = 1024;
+/// How often progress is shown.
+const TICK: Duration = Duration::from_millis(100);
+
+/// How it went.
+pub(super) struct Tally {
+    pub(super) accepted: u64,
+    pub(super) failed: u64,
+    /// How the process ends if nothing was accepted.
+    pub(super) exit: Exit,
+    /// What was accepted, if somebody waits for it.
+    pub(super) waiting: Vec<Accepted>,
+}
+
+/// What became of a thing.
+enum What {
+    Skipped(String),
+    Done(Result<Accepted, Failure>),
+}
+
+/// Everything that is shared.
+struct Work<'a> {
+    args: &'a SendArgs,
+    socket: &'a Path,
+    /// Nothing more is begun: the others would fail alike.
+    stop: AtomicBool,
+    bytes: AtomicU64,
+    found: AtomicU64,
+}
+
+/// Walks, hands in and tells, side by side.
+pub(super) fn hand_in(
+    args: &SendArgs,
+    socket: &Path,
+    peers: &[Peer],
+    screen: &mut Screen<'_>,
+) -> Result<Tally, Failure> {
+    let mut walk = Walk::new(&args.paths, args.name.clone());
+    let first: Vec<Found> = walk.by_ref().take(2).collect();
+    let single = first.len() == 1;
+    let work = Work {
+        args,
+        socket,
+        stop: AtomicBool::new(false),
+        bytes: AtomicU64::new(0),
+        found: AtomicU64::new(0),
+    };
+    let total = if single { size(&first) } else { None };
+    let (items, taken) = sync_channel::<(usize, Item)>(2 * HANDS);
+    let (reports, told) = sync_channel::<(usize, What)>(LATE_MAX);
+    let taken = Mutex::new(taken);
+    thread::scope(|scope| {
+        let (work, taken) = (&work, &taken);
+        for _ in 0..if single { 1 } else { HANDS } {
+            let reports = reports.clone();
+            scope.spawn(move || hand(work, taken, &reports));
+        }
+        scope.spawn(move || find(work, first.into_iter().chain(walk), &items, &reports));
+        let mut voice = Voice::new(args, single, peers, total, screen);
+        let tally = voice.tell(work, told);
+        if tally.is_err() {
+            work.stop.store(true, Ordering::Relaxed);
+        }
+        tally
+    })
+}
+
+fn size(found: &[Found]) -> Option<u64> {
+    match found {
+        [Found::Item(Item { path: Some(path), .. })] => {
+            std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|m| m.len())
+        }
+        _ => None,
+    }
+}
+
+fn find(
+    work: &Work<'_>,
+    walk: impl Iterator<Item = Found>,
+    items: &SyncSender<(usize, Item)>,
+    reports: &SyncSender<(usize, What)>,
+) {
+    for (i, found) in walk.enumerate() {
+        if work.stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let heard = match found {
+            Found::Item(item) => {
+                work.found.fetch_add(1, Ordering::Relaxed);
+                items.send((i, item)).is_ok()
+            }
+            Found::Skipped(why) => reports.send((i, What::Skipped(why))).is_ok(),
+            Found::Failed(failure) => reports.send((i, What::Done(Err(failure)))).is_ok(),
+        };
+        if !heard {
+            return;
+        }
+    }
+}
+
+fn hand(
+    work: &Work<'_>,
+    items: &Mutex<Receiver<(usize, Item)>>,
+    reports: &SyncSender<(usize, What)>,
+) {
+    let mut api = Api::new(work.socket);
+    loop {
+        let next = items.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok((i, item)) = next else { return };
+        // After a stop the queue is only emptied, so that the walk never waits to put something there.
+        if work.stop.load(Ordering::Relaxed) {
+            continue;
+        }
+        let mut sent = |bytes| {
+            work.bytes.fetch_add(bytes, Ordering::Relaxed);
+        };
+        let done = target(work.args, &item.name)
+            .and_then(|target| feed::submit(&mut api, &item, &target, &mut sent));
+        let hopeless = done.as_ref().is_err_and(is_everybodys);
+        let heard = reports.send((i, What::Done(done))).is_ok();
+        if hopeless || !heard {
+            work.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether the next one would fail for the same reason.
+fn is_everybodys(failure: &Failure) -> bool {
+    matches!(failure.exit, Exit::Unreachable | Exit::NotPermitted) || failure.code == "CN0614"
+}
+
+/// The request target for a segment of that name.
+fn target(args: &SendArgs, name: &str) -> Result<String, Failure> {
+    let mut target = String::from("/v1/segments?name=");
+    encode_component(name, &mut target);
+    let mut add = |key: &str, value: &str| {
+        target.push_str(&format!("&{key}="));
+        encode_component(value, &mut target);
+    };
+    for peer in &args.to {
+        add("to", peer);
+    }
+    for label in &args.labels {
+        add("label", label);
+    }
+    if let Some(content_type) = &args.content_type {
+        add("type", content_type);
+    }
+    if let Some(class) = &args.priority {
+        add("priority", class);
+    }
+    if let Some(expires) = args.expires {
+        add("expires", &expires.as_secs().to_string());
+    }
+    if args.again {
+        let mut instance = [0; 16];
+        getrandom::fill(&mut instance)
+            .map_err(|e| Failure::new(Exit::Failed, "CN0625", format!("no randomness: {e}")))?;
+        add("instance", &hex(&instance));
+    }
+    Ok(target)
+}
+
+/// Tells results in the order things were found, and progress.
+struct Voice<'v, 's> {
+    args: &'v SendArgs,
+    /// There is only one thing: its failure is the command's.
+    single: bool,
+    peers: &'v [Peer],
+    progress: Progress,
+    screen: &'v mut Screen<'s>,
+    tally: Tally,
+}
+
+impl<'v, 's> Voice<'v, 's> {
+    fn new(
+        args: &'v SendArgs,
+        single: bool,
+        peers: &'v [Peer],
+        total: Option<u64>,
+        screen: &'v mut Screen<'s>,
+    ) -> Voice<'v, 's> {
+        let progress = Progress::new(screen, "Queueing", total);
+        let tally = Tally { accepted: 0, failed: 0, exit: Exit::Failed, waiting: Vec::new() };
+        Voice { args, single, peers, progress, screen, tally }
+    }
+
+    fn tell(&mut self, work: &Work<'_>, told: Receiver<(usize, What)>) -> Result<Tally, Failure> {
+        let (mut late, mut next, mut over) = (BTreeMap::new(), 0, false);
+        while !over {
+            match told.recv_timeout(TICK) {
+                Ok((i, what)) => drop(late.insert(i, what)),
+                Err(RecvTimeoutError::Disconnected) => over = true,
+                Err(RecvTimeoutError::Timeout) => {
+                    let things = (
+                        self.tally.accepted + self.tally.failed,
+                        work.found.load(Ordering::Relaxed),
+                    );
+                    self.progress.show(self.screen, work.bytes.load(Ordering::Relaxed), things);
+                }
+            }
+            while let Some(i) = late.keys().next().copied()
+                && (i <= next || over || late.len() > LATE_MAX)
+                && let Some(what) = late.remove(&i)
+            {
+                next = next.max(i + 1);
+                self.one(what)?;
+            }
+        }
+        self.progress.done();
+        let empty = Tally { accepted: 0, failed: 0, exit: Exit::Failed, waiting: Vec::new() };
+        Ok(std::mem::replace(&mut self.tally, empty))
+    }
+
+    fn one(&mut self, what: What) -> Result<(), Failure> {
+        let (screen, progress) = (&mut *self.screen, &self.progress);
+        let what = match what {
+            What::Done(Err(failure)) if failure.code == "CN0614" => {
+                What::Done(Err(failure.help(words::meant(&self.args.to, self.peers))))
+            }
+            what => what,
+        };
+        match what {
+            What::Skipped(why) => progress.aside(|| screen.note(&why)),
+            What::Done(Err(failure)) if self.single => {
+                progress.done();
+                return Err(failure);
+            }
+            What::Done(Err(failure)) => {
+                if self.tally.failed == 0 {
+                    self.tally.exit = failure.exit;
+                }
+                self.tally.failed += 1;
+                progress.aside(|| screen.failure(&failure));
+            }
+            What::Done(Ok(accepted)) => {
+                self.tally.accepted += 1;
+                if screen.is_json() {
+                    screen.object(&accepted)?;
+                } else {
+                    let line = words::accepted(&accepted, self.args.wait, self.peers);
+                    progress.aside(|| screen.line(&line));
+                }
+                if self.args.wait {
+                    self.tally.waiting.push(accepted);
+                }
+            }
+        }
+        Ok(())
+    }
+}

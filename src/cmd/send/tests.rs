@@ -1,0 +1,207 @@
+//! The whole command against a scripted daemon.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::{Arc, Mutex};
+
+use clap::Parser;
+use consign_core::http::{Method, Request};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::admin::shapes::Accepted;
+use crate::client::testing::{Daemon, Say};
+use crate::cmd::screen::{Said, said};
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    args: SendArgs,
+}
+
+fn parse(words: &[&str]) -> Result<SendArgs, clap::Error> {
+    Line::try_parse_from(["send"].iter().chain(words)).map(|line| line.args)
+}
+
+/// What was handed in: target and content.
+type Seen = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
+
+fn name(target: &str) -> String {
+    let name = target.split("name=").nth(1).unwrap_or_default();
+    name.split('&').next().unwrap_or_default().into()
+}
+
+/// A daemon that takes everything that `refuse` does not refuse.
+fn daemon(refuse: impl Fn(&str) -> Option<Say> + Send + 'static) -> (Daemon, Seen) {
+    let seen = Seen::default();
+    let keep = Arc::clone(&seen);
+    let daemon = Daemon::answering(move |request: &Request, body: &[u8]| {
+        if request.method == Method::Get {
+            return Say::json(200, serde_json::to_value(Status::default()).unwrap());
+        }
+        if let Some(no) = refuse(&name(&request.target)) {
+            return no;
+        }
+        keep.lock().unwrap().push((request.target.clone(), body.to_vec()));
+        let accepted = Accepted {
+            schema: Accepted::SCHEMA.into(),
+            id: blake3::hash(body).to_hex().to_string(),
+            name: name(&request.target),
+            new: true,
+            added: vec!["beta".into()],
+            size: body.len() as u64,
+            ..Accepted::default()
+        };
+        Say::json(201, serde_json::to_value(accepted).unwrap())
+    });
+    (daemon, seen)
+}
+
+fn sent(daemon: &Daemon, words: &[&str], json: bool) -> (Result<Exit, Failure>, Said) {
+    let args = parse(words).unwrap();
+    check(&args).unwrap();
+    said(json, |screen| send(&args, &daemon.socket(), screen))
+}
+
+#[test]
+fn a_file_with_everything_that_can_be_said_of_it() {
+    let (daemon, seen) = daemon(|_| None);
+    let path = daemon.dir().join("a b.txt");
+    fs::write(&path, "hello").unwrap();
+    let path = path.to_str().unwrap();
+    let words = [
+        path,
+        "--to",
+        "beta,gamma",
+        "--to",
+        "delta",
+        "--label",
+        "k=v w",
+        "--type",
+        "text/plain",
+        "--priority",
+        "0",
+        "--expires",
+        "2h",
+        "--again",
+    ];
+    let (exit, said) = sent(&daemon, &words, false);
+    assert_eq!(exit, Ok(Exit::Done));
+    let seen = seen.lock().unwrap();
+    let (target, instance) = seen[0].0.split_once("&instance=").unwrap();
+    assert_eq!(
+        target,
+        "/v1/segments?name=a%20b.txt&to=beta&to=gamma&to=delta&label=k%3Dv%20w&type=text%2Fplain\
+         &priority=urgent&expires=7200"
+    );
+    assert_eq!((instance.len(), seen[0].1.as_slice()), (32, &b"hello"[..]));
+    assert!(said.lines[0].starts_with("Queued "), "{:?}", said.lines);
+}
+
+#[test]
+fn many_files_are_handed_in_side_by_side_and_told_in_order() {
+    let (daemon, seen) = daemon(|_| None);
+    let dir = daemon.dir().join("d");
+    fs::create_dir(&dir).unwrap();
+    let names: Vec<String> = (0..300).map(|i| format!("f{i:03}")).collect();
+    for name in &names {
+        fs::write(dir.join(name), name).unwrap();
+    }
+    let (exit, said) = sent(&daemon, &[dir.to_str().unwrap()], true);
+    assert_eq!(exit, Ok(Exit::Done));
+    let told: Vec<String> =
+        said.lines.iter().map(|l| serde_json::from_str::<Accepted>(l).unwrap().name).collect();
+    assert_eq!(told, names);
+    let seen: BTreeSet<String> = seen.lock().unwrap().iter().map(|(t, _)| name(t)).collect();
+    assert_eq!(seen.len(), 300);
+}
+
+#[test]
+fn some_fail_and_the_others_are_sent() {
+    let (daemon, seen) = daemon(|name| {
+        (name == "b").then(|| Say::refuse(413, "too_large", "it is larger than 4 bytes"))
+    });
+    for name in ["a", "b", "c"] {
+        fs::write(daemon.dir().join(name), "12345").unwrap();
+    }
+    let paths = ["a", "b", "missing", "c"].map(|n| daemon.dir().join(n).display().to_string());
+    let (exit, said) = sent(&daemon, &paths.each_ref().map(String::as_str), false);
+    assert_eq!(exit, Ok(Exit::Partly));
+    assert_eq!((said.lines.len(), said.notes.len()), (2, 2));
+    assert!(said.notes[0].contains("too_large"), "{:?}", said.notes);
+    assert!(said.notes[1].starts_with("error[CN0620]"), "{:?}", said.notes);
+    assert_eq!(seen.lock().unwrap().len(), 2);
+}
+
+#[test]
+fn the_only_thing_that_fails_is_the_commands_failure() {
+    let (daemon, _) = daemon(|_| Some(Say::refuse(507, "quota", "no room")));
+    fs::write(daemon.dir().join("a"), "1").unwrap();
+    let path = daemon.dir().join("a").display().to_string();
+    let (result, said) = sent(&daemon, &[&path], false);
+    let failure = result.unwrap_err();
+    assert_eq!((failure.exit, failure.code), (Exit::TryLater, "CN0610"));
+    assert_eq!(said, Said::default(), "main tells it");
+    let (exit, said) = sent(&daemon, &[&path, &path], true);
+    assert_eq!(exit, Ok(Exit::TryLater));
+    let object: Value = serde_json::from_str(&said.notes[0]).unwrap();
+    assert_eq!((&object["schema"], &object["code"]), (&json!("consign.error/1"), &json!("CN0610")));
+}
+
+#[test]
+fn a_destination_that_does_not_exist_stops_everything() {
+    let (daemon, _) = daemon(|_| Some(Say::refuse(404, "unknown_destination", "no site delta")));
+    let dir = daemon.dir().join("d");
+    fs::create_dir(&dir).unwrap();
+    for i in 0..200 {
+        fs::write(dir.join(i.to_string()), "x").unwrap();
+    }
+    let (exit, said) = sent(&daemon, &[dir.to_str().unwrap()], false);
+    assert_eq!(exit, Ok(Exit::Failed));
+    assert!((1..=8).contains(&said.notes.len()), "{} failures", said.notes.len());
+    assert!(said.notes[0].contains("this site has no peers"), "{:?}", said.notes[0]);
+}
+
+#[test]
+fn nothing_to_send_and_nobody_to_send_to() {
+    let (daemon, _) = daemon(|_| None);
+    let dir = daemon.dir().join("empty");
+    fs::create_dir(&dir).unwrap();
+    let (result, _) = sent(&daemon, &[dir.to_str().unwrap()], false);
+    assert_eq!(result.unwrap_err().exit, Exit::NoMatch);
+    let args = parse(&["x"]).unwrap();
+    let (result, _) = said(false, |screen| send(&args, &daemon.dir().join("none"), screen));
+    assert_eq!(result.unwrap_err().exit, Exit::Unreachable);
+    let stopping = Daemon::answering(|_, _| {
+        let status = Status { stopping: true, ..Status::default() };
+        Say::json(200, serde_json::to_value(status).unwrap())
+    });
+    let (result, _) = sent(&stopping, &["x"], false);
+    assert_eq!(result.unwrap_err().exit, Exit::TryLater);
+}
+
+#[test]
+fn wrong_command_lines() {
+    for words in [
+        &[][..],
+        &["x", "--timeout", "3s"],
+        &["x", "--to", "a b"],
+        &["x", "--to", ""],
+        &["x", "--label", "novalue"],
+        &["x", "--label", "=v"],
+        &["x", "--priority", "soon"],
+        &["x", "--expires", "1ms"],
+        &["x", "-w", "--timeout", "soon"],
+    ] {
+        assert!(parse(words).is_err(), "{words:?}");
+    }
+    for words in
+        [&["-"][..], &["-", "-", "--name", "x"], &["a", "b", "--name", "x"], &["/", "--name", "x"]]
+    {
+        let failure = check(&parse(words).unwrap()).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage, "{words:?}");
+    }
+    for words in [&["a", "-w", "--timeout", "3s"][..], &["-", "--name", "x"], &["a", "--to", "*"]] {
+        assert_eq!(check(&parse(words).unwrap()), Ok(()), "{words:?}");
+    }
+}

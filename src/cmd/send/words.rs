@@ -1,0 +1,127 @@
+//! The words of `send`: queued, already queued, already delivered, delivered, dead.
+
+use std::time::Duration;
+
+use crate::admin::shapes::{Accepted, Peer, Segment};
+use crate::cmd::ls::short;
+use crate::human;
+
+/// The line for a submission. `waits` says that the command goes on to wait for it.
+pub(super) fn accepted(accepted: &Accepted, waits: bool, peers: &[Peer]) -> String {
+    let (word, names, rest) = if accepted.new || !accepted.added.is_empty() {
+        ("Queued", &accepted.added, "for")
+    } else if !accepted.queued.is_empty() {
+        ("Already queued", &accepted.queued, "for")
+    } else if !accepted.dead.is_empty() {
+        ("Dead", &accepted.dead, "for")
+    } else {
+        ("Already delivered", &accepted.delivered, "to")
+    };
+    let who = if names.is_empty() { "nobody yet".into() } else { names.join(", ") };
+    let (id, size) = (short(&accepted.id), human::bytes(accepted.size));
+    let mut line = format!("{word:<9} {id}  {}  {size}  {rest} {who}", accepted.name);
+    let mut notes = Vec::new();
+    match (word, waits) {
+        ("Queued" | "Already queued", true) => {
+            notes.push("safe on disk; Ctrl-C stops only the waiting".to_string());
+        }
+        ("Queued" | "Already queued", false) => notes.push("safe on disk".into()),
+        ("Dead", _) => {
+            let first = names.first().map_or("", String::as_str);
+            notes.push(format!("given up for {first}; consign show {id} says why"));
+        }
+        _ => {}
+    }
+    if word != "Already queued" && !accepted.queued.is_empty() {
+        notes.push(format!("already queued for {}", accepted.queued.join(", ")));
+    }
+    if word != "Already delivered" && !accepted.delivered.is_empty() {
+        notes.push(format!("already delivered to {}", accepted.delivered.join(", ")));
+    }
+    if word != "Dead" && !accepted.dead.is_empty() {
+        notes.push(format!("given up for {}", accepted.dead.join(", ")));
+    }
+    if names.is_empty() && word == "Queued" {
+        notes.push("this site knows no peer yet; it goes to those it will know".into());
+    }
+    if word == "Queued" || word == "Already queued" {
+        notes.extend(down(names, peers));
+    }
+    if !notes.is_empty() {
+        line.push_str(&format!("  ({})", notes.join("; ")));
+    }
+    line
+}
+
+/// `beta is down; next try in 4 s` for those that cannot be reached now.
+fn down(names: &[String], peers: &[Peer]) -> Vec<String> {
+    let now = std::time::SystemTime::now();
+    let of = |name: &String| peers.iter().find(|peer| peer.name == *name && !peer.up);
+    names
+        .iter()
+        .filter_map(of)
+        .map(|peer| match &peer.retry_at {
+            Some(at) => format!("{} is down; next try {}", peer.name, human::until(at, now)),
+            None => format!("{} is down", peer.name),
+        })
+        .collect()
+}
+
+/// Which peers there are, for somebody who named one that there is not.
+pub(super) fn meant(to: &[String], peers: &[Peer]) -> String {
+    let unknown = to.iter().filter(|name| !peers.iter().any(|peer| peer.name == **name));
+    let near = unknown
+        .flat_map(|name| peers.iter().map(move |p| (strsim::damerau_levenshtein(name, &p.name), p)))
+        .filter(|(distance, peer)| *distance <= peer.name.chars().count().div_ceil(3))
+        .min_by_key(|(distance, _)| *distance);
+    match (near, peers) {
+        (Some((_, peer)), _) => format!("a peer with a similar name exists: {}", peer.name),
+        (None, []) => "this site has no peers; add them under relay.known_peers".into(),
+        (None, peers) => {
+            let names: Vec<&str> = peers.iter().take(20).map(|p| p.name.as_str()).collect();
+            format!("known peers: {}", names.join(", "))
+        }
+    }
+}
+
+/// The line for a segment that has arrived.
+pub(super) fn delivered(segment: &Segment, peers: &[String]) -> String {
+    let id = short(&segment.id);
+    let last = segment
+        .deliveries
+        .iter()
+        .filter(|d| peers.contains(&d.peer))
+        .filter_map(|d| human::between(&segment.accepted_at, &d.since))
+        .max()
+        .unwrap_or(Duration::ZERO);
+    let (who, time) = (peers.join(", "), human::duration(last));
+    format!("Delivered {id}  to {who} in {time}  (receipt: consign show {id})")
+}
+
+/// The line for a segment that was given up for somebody.
+pub(super) fn dead(segment: &Segment, peer: &str) -> String {
+    let id = short(&segment.id);
+    let delivery = segment.deliveries.iter().find(|d| d.peer == peer);
+    let why = delivery.and_then(|d| d.last_error.as_deref()).unwrap_or("no reason is recorded");
+    let attempts = human::count(delivery.map_or(0, |d| d.attempts), "attempt");
+    format!("Dead      {id}  for {peer} after {attempts}: {why}  (consign show {id})")
+}
+
+/// The line for a segment that has not arrived when the wait is over.
+pub(super) fn still_queued(segment: &Segment, peers: &[String]) -> String {
+    let id = short(&segment.id);
+    let states: Vec<String> = segment
+        .deliveries
+        .iter()
+        .filter(|d| peers.contains(&d.peer))
+        .map(|d| match &d.last_error {
+            Some(error) => format!("{}: {}, {error}", d.peer, d.state),
+            None => format!("{}: {}", d.peer, d.state),
+        })
+        .collect();
+    let states = if states.is_empty() { "no peer is known yet".into() } else { states.join("; ") };
+    format!("Queued    {id}  still, when the wait ran out  ({states})")
+}
+
+#[cfg(test)]
+mod tests;

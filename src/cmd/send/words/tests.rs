@@ -1,0 +1,134 @@
+//! The words are part of the interface.
+
+use super::*;
+use crate::admin::shapes::Delivery;
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|n| (*n).into()).collect()
+}
+
+fn answer(
+    new: bool,
+    added: &[&str],
+    queued: &[&str],
+    delivered: &[&str],
+    dead: &[&str],
+) -> Accepted {
+    Accepted {
+        id: "3fa9c17be204".to_string() + &"0".repeat(52),
+        name: "video.mp4".into(),
+        new,
+        added: names(added),
+        queued: names(queued),
+        delivered: names(delivered),
+        dead: names(dead),
+        size: 1_288_490_189,
+        ..Accepted::default()
+    }
+}
+
+#[test]
+fn what_became_of_a_submission() {
+    let table: &[(Accepted, bool, &str)] = &[
+        (
+            answer(true, &["beta"], &[], &[], &[]),
+            true,
+            "Queued    3fa9c17be204  video.mp4  1.2 GiB  for beta  (safe on disk; Ctrl-C stops only the waiting)",
+        ),
+        (
+            answer(true, &["beta", "gamma"], &[], &[], &[]),
+            false,
+            "Queued    3fa9c17be204  video.mp4  1.2 GiB  for beta, gamma  (safe on disk)",
+        ),
+        (
+            answer(false, &["delta"], &["beta"], &["gamma"], &["eta"]),
+            false,
+            "Queued    3fa9c17be204  video.mp4  1.2 GiB  for delta  (safe on disk; already queued for beta; \
+             already delivered to gamma; given up for eta)",
+        ),
+        (
+            answer(false, &[], &["beta"], &[], &[]),
+            false,
+            "Already queued 3fa9c17be204  video.mp4  1.2 GiB  for beta  (safe on disk)",
+        ),
+        (
+            answer(false, &[], &[], &["beta"], &[]),
+            true,
+            "Already delivered 3fa9c17be204  video.mp4  1.2 GiB  to beta",
+        ),
+        (
+            answer(false, &[], &[], &["beta"], &["gamma"]),
+            false,
+            "Dead      3fa9c17be204  video.mp4  1.2 GiB  for gamma  (given up for gamma; consign show \
+             3fa9c17be204 says why; already delivered to beta)",
+        ),
+        (
+            answer(true, &[], &[], &[], &[]),
+            false,
+            "Queued    3fa9c17be204  video.mp4  1.2 GiB  for nobody yet  (safe on disk; this site knows no \
+             peer yet; it goes to those it will know)",
+        ),
+    ];
+    for (answer, waits, text) in table {
+        assert_eq!(accepted(answer, *waits, &[]), *text);
+    }
+}
+
+#[test]
+fn peers_that_are_down_are_named() {
+    let peer = |name: &str, up| Peer { name: name.into(), up, ..Peer::default() };
+    let peers = [peer("beta", false), peer("gamma", true), peer("delta", false)];
+    let line = accepted(&answer(true, &["beta", "gamma"], &[], &[], &[]), false, &peers);
+    assert!(line.ends_with("(safe on disk; beta is down)"), "{line}");
+}
+
+#[test]
+fn a_name_that_is_nearly_right_is_suggested() {
+    let peers = ["beta", "gamma"].map(|n| Peer { name: n.into(), ..Peer::default() });
+    let beta = "a peer with a similar name exists: beta";
+    for wrong in ["bta", "bera", "ebta", "beta2"] {
+        assert_eq!(meant(&names(&["gamma", wrong]), &peers), beta, "{wrong}");
+    }
+    assert_eq!(meant(&names(&["omega"]), &peers), "known peers: beta, gamma");
+    assert!(meant(&names(&["beta"]), &[]).contains("no peers"));
+}
+
+fn segment() -> Segment {
+    let delivery = |peer: &str, state: &str, since: &str| Delivery {
+        peer: peer.into(),
+        state: state.into(),
+        since: since.into(),
+        attempts: 8,
+        last_error: (state != "delivered").then(|| "too_large".into()),
+        ..Delivery::default()
+    };
+    Segment {
+        id: "3fa9c17be204".to_string() + &"0".repeat(52),
+        accepted_at: "2026-11-30T18:44:05.000Z".into(),
+        deliveries: vec![
+            delivery("beta", "delivered", "2026-11-30T18:44:09.100Z"),
+            delivery("gamma", "dead", "2026-11-30T18:44:06.000Z"),
+            delivery("delta", "queued", "2026-11-30T18:44:06.000Z"),
+        ],
+        ..Segment::default()
+    }
+}
+
+#[test]
+fn how_it_ended() {
+    let line = delivered(&segment(), &names(&["beta"]));
+    assert_eq!(
+        line,
+        "Delivered 3fa9c17be204  to beta in 4.1 s  (receipt: consign show 3fa9c17be204)"
+    );
+    let line = dead(&segment(), "gamma");
+    assert_eq!(
+        line,
+        "Dead      3fa9c17be204  for gamma after 8 attempts: too_large  (consign show 3fa9c17be204)"
+    );
+    let line = still_queued(&segment(), &names(&["delta"]));
+    assert_eq!(
+        line,
+        "Queued    3fa9c17be204  still, when the wait ran out  (delta: queued, too_large)"
+    );
+}

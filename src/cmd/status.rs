@@ -1,0 +1,168 @@
+//! `consign status`: the node at a glance.
+
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use clap::Args;
+
+use super::screen::{Screen, standard};
+use crate::admin::shapes::{Count, Peer, Status};
+use crate::client::Api;
+use crate::exit::{Exit, Failure, Global};
+use crate::human::{self, Align};
+
+/// Shows the node and its peers: links, queues, dead letters, last errors.
+#[derive(Args, Clone, Debug, Default)]
+pub struct StatusArgs {
+    /// Again every D [default: 2s]
+    #[arg(short, long, value_name = "D", num_args = 0..=1, default_missing_value = "2s")]
+    #[arg(value_parser = interval)]
+    pub watch: Option<Duration>,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|e| e.to_string())?;
+    if time < Duration::from_millis(100) {
+        return Err("it is shorter than 100ms".into());
+    }
+    Ok(time)
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When the daemon cannot be reached or refuses.
+pub fn run(args: StatusArgs, global: &Global, socket: &Path) -> Result<Exit, Failure> {
+    standard(global, |screen| {
+        let mut api = Api::new(socket);
+        let mut last: Option<(Status, Instant)> = None;
+        loop {
+            let status: Status = api.json("GET", "/v1/status")?;
+            let asked = Instant::now();
+            let before = last.as_ref().map(|(status, at)| (status, asked.duration_since(*at)));
+            show(&status, before, screen, SystemTime::now())?;
+            let Some(every) = args.watch else { return Ok(Exit::Done) };
+            last = Some((status, asked));
+            std::thread::sleep(every);
+        }
+    })
+}
+
+/// Shows a status; with an earlier one, rates as well.
+fn show(
+    status: &Status,
+    before: Option<(&Status, Duration)>,
+    screen: &mut Screen<'_>,
+    now: SystemTime,
+) -> Result<(), Failure> {
+    if screen.is_json() {
+        return screen.object(status);
+    }
+    if before.is_some() {
+        screen.line("");
+    }
+    screen.line(text(status, before, now).trim_end());
+    Ok(())
+}
+
+fn text(status: &Status, before: Option<(&Status, Duration)>, now: SystemTime) -> String {
+    let up = human::duration(Duration::from_secs(status.up_seconds));
+    let share = u128::from(status.ledger.used) * 1000 / u128::from(status.ledger.limit.max(1));
+    let mut text = format!(
+        "{}  {}  {}  up {up}      {} in {} of {}      ledger {}.{} %",
+        status.name,
+        status.version,
+        status.runtime,
+        human::count(status.segments, "segment"),
+        human::bytes(status.storage.used),
+        human::bytes(status.storage.limit),
+        share / 10,
+        share % 10,
+    );
+    let words = [
+        (status.stopping, "stopping"),
+        (status.reconciling, "checking what is stored"),
+        (status.storage.full, "full: new segments are refused until there is room"),
+        (!status.ledger.ballast_whole, "the ballast is not whole"),
+    ];
+    for (_, word) in words.iter().filter(|(is, _)| *is) {
+        text.push_str(&format!("      {word}"));
+    }
+    text.push('\n');
+    if status.peers.is_empty() {
+        text.push_str("no peers\n");
+        return text;
+    }
+    let rows: Vec<Vec<String>> = status
+        .peers
+        .iter()
+        .map(|peer| {
+            let earlier = before.and_then(|(status, passed)| {
+                let same = status.peers.iter().find(|p| p.name == peer.name)?;
+                Some((same, passed))
+            });
+            row(peer, earlier, now)
+        })
+        .collect();
+    text.push_str(&human::table(&head(before.is_some()), &rows));
+    text
+}
+
+/// The columns; rates are known from the second look on.
+fn head(rates: bool) -> Vec<(&'static str, Align)> {
+    HEAD.into_iter().filter(|(title, _)| rates || *title != "RATE").collect()
+}
+
+const HEAD: [(&str, Align); 10] = [
+    ("PEER", Align::Left),
+    ("LINK", Align::Left),
+    ("QUEUED", Align::Left),
+    ("SENDING", Align::Left),
+    ("OLDEST", Align::Left),
+    ("DEAD", Align::Right),
+    ("DELIVERED", Align::Right),
+    ("RATE", Align::Right),
+    ("NEXT TRY", Align::Left),
+    ("LAST ERROR", Align::Left),
+];
+
+fn row(peer: &Peer, before: Option<(&Peer, Duration)>, now: SystemTime) -> Vec<String> {
+    let link = match (peer.up, peer.address.is_empty()) {
+        (true, _) => "● up",
+        (false, false) => "▲ down",
+        (false, true) => "– not configured",
+    };
+    let waiting = Count {
+        count: peer.queued.count + peer.backing_off.count,
+        bytes: peer.queued.bytes + peer.backing_off.bytes,
+    };
+    let age = |at: &String| human::ago(at, now).trim_end_matches(" ago").to_string();
+    let rate = before.map(|(earlier, passed)| {
+        let moved = |peer: &Peer| u128::from(peer.delivered.bytes) + u128::from(peer.sent);
+        let bytes = moved(peer).saturating_sub(moved(earlier)) * 1000 / passed.as_millis().max(1);
+        human::rate(u64::try_from(bytes).unwrap_or(u64::MAX))
+    });
+    let mut cells = vec![
+        peer.name.clone(),
+        link.into(),
+        amount(waiting),
+        amount(peer.sending),
+        peer.oldest.as_ref().map(age).unwrap_or_default(),
+        peer.dead.count.to_string(),
+        peer.delivered.count.to_string(),
+    ];
+    cells.extend(rate);
+    cells.push(peer.retry_at.as_ref().map(|at| human::until(at, now)).unwrap_or_default());
+    cells.push(peer.last_error.clone());
+    cells
+}
+
+fn amount(count: Count) -> String {
+    match count.count {
+        0 => "0".into(),
+        n => format!("{n} ({})", human::bytes(count.bytes)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

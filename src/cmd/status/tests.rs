@@ -1,0 +1,90 @@
+//! A node in words.
+
+use super::*;
+use crate::admin::shapes::{Ledger, Storage};
+
+fn now() -> SystemTime {
+    human::moment("2026-11-30T18:44:05.000Z").unwrap()
+}
+
+fn status() -> Status {
+    let count = |count, bytes| Count { count, bytes };
+    let beta = Peer {
+        name: "beta".into(),
+        address: "beta.example:7400".into(),
+        queued: count(1, 88 << 20),
+        backing_off: count(2, 0),
+        delivered: count(10, 1 << 20),
+        dead: count(3, 9),
+        oldest: Some("2026-11-30T18:43:53.000Z".into()),
+        retry_at: Some("2026-11-30T18:44:13.000Z".into()),
+        last_error: "connect: connection refused".into(),
+        ..Peer::default()
+    };
+    let gamma = Peer {
+        name: "gamma".into(),
+        address: "g:1".into(),
+        up: true,
+        sending: count(4, 1 << 10),
+        ..Peer::default()
+    };
+    let gone = Peer { name: "gone".into(), ..Peer::default() };
+    Status {
+        schema: Status::SCHEMA.into(),
+        name: "alpha".into(),
+        version: "0.1.0".into(),
+        runtime: "smol".into(),
+        up_seconds: 360,
+        segments: 14,
+        storage: Storage { used: 1_395_864_371, limit: 200 << 30, free: 1, full: false },
+        ledger: Ledger {
+            used: 70_000_000,
+            limit: 64 << 30,
+            ballast_whole: true,
+            ..Ledger::default()
+        },
+        peers: vec![beta, gamma, gone],
+        ..Status::default()
+    }
+}
+
+#[test]
+fn the_node_and_its_peers() {
+    let expected = "\
+alpha  0.1.0  smol  up 6 min      14 segments in 1.3 GiB of 200 GiB      ledger 0.1 %
+PEER   LINK              QUEUED        SENDING      OLDEST  DEAD  DELIVERED  NEXT TRY  LAST ERROR
+beta   ▲ down            3 (88.0 MiB)  0            12 s       3         10  in 8.0 s  connect: connection refused
+gamma  ● up              0             4 (1.0 KiB)             0          0
+gone   – not configured  0             0                       0          0
+";
+    assert_eq!(text(&status(), None, now()), expected);
+}
+
+#[test]
+fn what_is_not_as_it_should_be_is_said() {
+    let mut status = status();
+    status.peers.clear();
+    (status.stopping, status.reconciling, status.storage.full) = (true, true, true);
+    status.ledger.ballast_whole = false;
+    let text = text(&status, None, now());
+    for word in ["stopping", "checking what is stored", "full: new segments", "ballast", "no peers"]
+    {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+}
+
+#[test]
+fn a_second_look_tells_the_rate() {
+    let (before, mut after) = (status(), status());
+    after.peers[0].delivered.bytes += 10 << 20;
+    after.peers[0].sent = 2 << 20;
+    let text = text(&after, Some((&before, Duration::from_secs(2))), now());
+    assert!(text.lines().nth(1).unwrap().contains("RATE"), "{text}");
+    assert!(text.lines().nth(2).unwrap().contains("6.0 MiB/s"), "{text}");
+}
+
+#[test]
+fn intervals_have_a_floor() {
+    assert_eq!(interval("2s"), Ok(Duration::from_secs(2)));
+    assert!(interval("1ms").is_err() && interval("soon").is_err());
+}
