@@ -95,7 +95,15 @@ fn picks(ledgers: [(u64, &Path); 2], rounds: usize) -> Res<()> {
     }
     println!("\npick, claim and settle, median of {rounds} rounds of {ROUND} (us per delivery)");
     let mut table = Table::new(&[
-        "queued", "node", "reads", "pick", "commit", "all", "steps/s", "deliveries/s", "rows/commit",
+        "queued",
+        "node",
+        "reads",
+        "pick",
+        "commit",
+        "all",
+        "steps/s",
+        "deliveries/s",
+        "rows/commit",
     ]);
     let mut costs = Vec::new();
     for (count, _, spent) in &sites {

@@ -35,6 +35,9 @@ struct Flags {
     /// Configuration file, or its directory [default: $CONSIGN_CONFIG, ./consign.toml, /etc/consign]
     #[arg(short, long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Socket of the running site [default: listen.admin of the configuration]
+    #[arg(long, global = true, value_name = "PATH", env = "CONSIGN_SOCKET")]
+    socket: Option<PathBuf>,
     /// Answers as JSON, one object or one a line
     #[arg(long, global = true)]
     json: bool,
@@ -65,6 +68,20 @@ enum Command {
     Init(cmd::init::InitArgs),
     /// Runs a site until SIGTERM or Ctrl-C
     Serve(cmd::serve::ServeArgs),
+    /// Hands segments in; they are safe on disk when it says "Queued"
+    Send(cmd::send::SendArgs),
+    /// Lists segments in the order they were accepted
+    Ls(cmd::ls::LsArgs),
+    /// Shows a segment: what it is, where it goes and what it waits for
+    Show(cmd::show::ShowArgs),
+    /// Shows the site and its peers: links, queues, dead letters, last errors
+    Status(cmd::status::StatusArgs),
+    /// Fetches the content of a segment
+    Get(cmd::get::GetArgs),
+    /// Stops the site: no new segments, what is in flight is finished
+    Stop(cmd::stop::StopArgs),
+    /// Shows two sites at work in this process
+    Demo(cmd::demo::DemoArgs),
     /// Measures a relay between two sites on this machine
     Bench(cmd::bench::BenchArgs),
 }
@@ -102,9 +119,9 @@ pub fn run(args: Vec<OsString>) -> Exit {
         Color::Never => anstream::ColorChoice::Never,
     }
     .write_global();
-    let Flags { config, json, verbose, quiet, .. } = cli.flags;
+    let Flags { config, socket, json, verbose, quiet, .. } = cli.flags;
     let global = Global { config, json, quiet, verbose };
-    match dispatch(cli.command, &global) {
+    match dispatch(cli.command, &global, socket) {
         Ok(exit) => exit,
         Err(Trouble::Failure(failure)) => {
             out::failure(&failure, global.json);
@@ -140,15 +157,26 @@ fn usage(error: &clap::Error, json: bool) -> Exit {
     }
 }
 
-fn dispatch(command: Command, global: &Global) -> Result<Exit, Trouble> {
-    match command {
+fn dispatch(command: Command, global: &Global, socket: Option<PathBuf>) -> Result<Exit, Trouble> {
+    let at = || match socket {
+        Some(socket) => Ok(socket),
+        None => settings(global, &[]).map(|settings| settings.admin),
+    };
+    Ok(match command {
         Command::Init(args) => {
             cmd::init::run(&args, global)?;
-            Ok(Exit::Done)
+            Exit::Done
         }
-        Command::Serve(args) => cmd::serve::run(&args, global),
-        Command::Bench(args) => Ok(cmd::bench::run(&args, global)?),
-    }
+        Command::Serve(args) => cmd::serve::run(&args, global)?,
+        Command::Send(args) => cmd::send::run(args, global, &at()?)?,
+        Command::Ls(args) => cmd::ls::run(args, global, &at()?)?,
+        Command::Show(args) => cmd::show::run(args, global, &at()?)?,
+        Command::Status(args) => cmd::status::run(args, global, &at()?)?,
+        Command::Get(args) => cmd::get::run(args, global, &at()?)?,
+        Command::Stop(args) => cmd::stop::run(args, global, &at()?)?,
+        Command::Demo(args) => cmd::demo::run(&args, global)?,
+        Command::Bench(args) => cmd::bench::run(&args, global)?,
+    })
 }
 
 /// Finds and reads the configuration, with the environment and these flags (key, flag, value) above it.

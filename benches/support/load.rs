@@ -137,13 +137,7 @@ pub enum Origin {
 }
 
 /// Puts the rows that hold a segment, all but its id: what a site keeps of one that is addressed to it.
-pub fn stored(
-    disk: &Disk,
-    batch: &mut Batch,
-    seq: u64,
-    size: usize,
-    origin: Origin,
-) -> SegmentRow {
+pub fn stored(disk: &Disk, batch: &mut Batch, seq: u64, size: usize, origin: Origin) -> SegmentRow {
     let conn = ConnId::default();
     let handle = Handle { conn, number: u32::try_from(seq).unwrap_or(u32::MAX) };
     let data = content(seq, size);

@@ -10,9 +10,7 @@ use consign_core::id::{ConnId, TransferNo};
 use consign_core::ledger::read;
 use consign_core::node::{Action, Input, Node, Note};
 use consign_core::pump::{Host, Pump};
-use consign_core::session::{
-    Identity, Outcome, PeerLimits, Promise, SessionCommand, SessionEvent,
-};
+use consign_core::session::{Identity, Outcome, PeerLimits, Promise, SessionCommand, SessionEvent};
 use consign_core::store::{Batch, Store};
 use consign_core::time::{Instant, Now, UnixMillis};
 

@@ -10,7 +10,6 @@ mod conn;
 mod listen;
 mod node_loop;
 mod queue;
-mod signals;
 mod sink;
 mod table;
 mod wake;
@@ -29,8 +28,6 @@ use consign_core::node::Node;
 use consign_core::store::Store;
 use consign_core::tls::TlsSetup;
 use smol::Task;
-
-pub use signals::stop_on_signals;
 
 use clock::Clock;
 use listen::Listener;

@@ -7,6 +7,8 @@ mod shared;
 
 #[path = "../../runtime-std/tests/shared/ends.rs"]
 mod ends;
+#[path = "../../runtime-std/tests/shared/relay.rs"]
+mod relay;
 #[path = "../../runtime-std/tests/shared/strangers.rs"]
 mod strangers;
 #[path = "../../runtime-std/tests/shared/streams.rs"]

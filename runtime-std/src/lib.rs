@@ -10,7 +10,6 @@ mod conn;
 mod listen;
 mod node_loop;
 mod queue;
-mod signals;
 mod sink;
 mod table;
 mod threads;
@@ -28,8 +27,6 @@ use consign_core::link::Timeouts;
 use consign_core::node::Node;
 use consign_core::store::Store;
 use consign_core::tls::TlsSetup;
-
-pub use signals::stop_on_signals;
 
 use buffers::Buffers;
 use clock::Clock;

@@ -6,6 +6,8 @@ mod shared;
 
 #[path = "shared/ends.rs"]
 mod ends;
+#[path = "shared/relay.rs"]
+mod relay;
 #[path = "shared/strangers.rs"]
 mod strangers;
 #[path = "shared/streams.rs"]

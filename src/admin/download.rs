@@ -105,7 +105,6 @@ impl Download {
         &mut self,
         now: Now,
         data: Result<Bytes, StoreFault>,
-        room: &mut usize,
         conn: &mut Conn,
         out: &mut SessionOut,
     ) -> Step {
@@ -129,22 +128,23 @@ impl Download {
             self.respond(now, conn, out);
         }
         self.waiting.push_back(data);
-        self.pump(now, room, conn, out)
+        self.ask(out);
+        Step::More
     }
 
-    /// Sends what there is room for.
+    /// Sends what there is room for now.
     pub(super) fn pump(
         &mut self,
         now: Now,
-        room: &mut usize,
+        mut room: usize,
         conn: &mut Conn,
         out: &mut SessionOut,
     ) -> Step {
-        while *room > 0
+        while room > 0
             && let Some(piece) = self.waiting.front_mut()
         {
-            let part = piece.split_to(piece.len().min(*room));
-            *room -= part.len();
+            let part = piece.split_to(piece.len().min(room));
+            room -= part.len();
             conn.send(&part, &mut out.bytes);
             if piece.is_empty() {
                 self.waiting.pop_front();

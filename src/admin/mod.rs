@@ -30,6 +30,7 @@ mod upload;
 use std::sync::Arc;
 
 use consign_core::driver::MakeSession;
+use consign_core::http::Limits;
 
 pub(crate) use download::digest_field;
 use session::AdminSession;
@@ -47,6 +48,9 @@ pub struct AdminContext {
     pub inline_max: u64,
     /// `storage.ledger_max`, for `status`.
     pub ledger_max: u64,
+    /// How long heads may take, and how slow bodies may be, over TCP (`limits.header_timeout`,
+    /// `limits.min_body_rate`). On the admin socket bodies may be as slow as a pipe.
+    pub limits: Limits,
     /// Names besides `localhost`, `127.0.0.1` and `[::1]` under which the page may be asked for.
     pub web_names: Vec<String>,
 }

@@ -57,8 +57,6 @@ pub(super) struct AdminSession {
     conn: Conn,
     held: Held,
     tickets: u32,
-    /// Bulk bytes that may be written now.
-    room: usize,
     head_only: bool,
     task: Task,
     /// The node wants the connection to end after the present request.
@@ -68,12 +66,11 @@ pub(super) struct AdminSession {
 impl AdminSession {
     pub(super) fn new(context: Arc<AdminContext>, info: ConnInfo) -> AdminSession {
         AdminSession {
+            conn: Conn::new(limits(&context, &info), Now::default()),
             context,
-            conn: Conn::new(limits(&info), Now::default()),
             info,
             held: Held::default(),
             tickets: 0,
-            room: 0,
             head_only: false,
             task: Task::Idle,
             ending: None,
@@ -286,7 +283,7 @@ impl AdminSession {
         if let Task::Download(download) = &mut self.task
             && download.ticket() == ticket
         {
-            let step = download.content(now, data, &mut self.room, &mut self.conn, out);
+            let step = download.content(now, data, &mut self.conn, out);
             self.downloaded(now, step, out);
         }
     }
@@ -397,15 +394,14 @@ impl AdminSession {
 impl Session for AdminSession {
     fn step(&mut self, now: Now, input: SessionInput<'_>, out: &mut SessionOut) {
         match input {
-            SessionInput::Open => self.conn = Conn::new(limits(&self.info), now),
+            SessionInput::Open => self.conn = Conn::new(limits(&self.context, &self.info), now),
             SessionInput::Bytes(bytes) => self.bytes(now, bytes, out),
             SessionInput::Eof => self.conn.eof(),
             SessionInput::Room(room) => {
-                self.room = room;
                 if let Task::Download(download) = &mut self.task
                     && download.has_begun()
                 {
-                    let step = download.pump(now, &mut self.room, &mut self.conn, out);
+                    let step = download.pump(now, room, &mut self.conn, out);
                     self.downloaded(now, step, out);
                 }
             }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use consign_core::config::{Config, PeerConfig};
 use consign_core::driver::MakeSession;
-use consign_core::http::{Client, Outgoing, Payload, Reply};
+use consign_core::http::{Client, Limits, Outgoing, Payload, Reply};
 use consign_core::id::ConnId;
 use consign_core::ledger::read::{Answer, ReadRequest};
 use consign_core::mem::MemStore;
@@ -91,6 +91,7 @@ pub(crate) fn context() -> AdminContext {
         uid: UID,
         inline_max: 65_536,
         ledger_max: 64 << 30,
+        limits: Limits::default(),
         web_names: vec!["relay.example".into()],
     }
 }

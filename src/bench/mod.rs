@@ -80,12 +80,7 @@ pub fn run(plan: &Plan, say: &dyn Fn(&str)) -> Result<Report, Failure> {
         for load in &plan.loads {
             let mut runs = Vec::new();
             for round in 0..plan.rounds.max(1) {
-                say(&format!(
-                    "{}: {} segments of {} bytes",
-                    runtime.word(),
-                    load.count,
-                    load.size
-                ));
+                say(&format!("{}: {} segments of {} bytes", runtime.word(), load.count, load.size));
                 runs.push(relay(&mut pair, *load, &format!("{}-{round}", load.size))?);
             }
             runs.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));

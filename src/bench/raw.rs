@@ -37,8 +37,8 @@ impl Raw {
         let tls = stream().map_err(|e| failed("the raw TLS stream", e))?;
         let mut synced = Vec::new();
         for load in loads {
-            let rate = writes(&dir.join("raw"), load.size)
-                .map_err(|e| failed("the raw writes", e))?;
+            let rate =
+                writes(&dir.join("raw"), load.size).map_err(|e| failed("the raw writes", e))?;
             synced.push((load.size, rate));
         }
         Ok(Raw { tls, synced })

@@ -54,8 +54,17 @@ pub struct Report {
 }
 
 const HEADS: [&str; 11] = [
-    "runtime", "size", "count", "seconds", "seg/s", "MB/s", ": TLS", ": synced", "rows/commit",
-    "queued/s", "RssAnon",
+    "runtime",
+    "size",
+    "count",
+    "seconds",
+    "seg/s",
+    "MB/s",
+    ": TLS",
+    ": synced",
+    "rows/commit",
+    "queued/s",
+    "RssAnon",
 ];
 
 impl Report {
@@ -179,7 +188,16 @@ mod tests {
         let line = text.lines().find(|l| l.contains("std")).expect("its line");
         let cells: Vec<&str> = line.split("  ").map(str::trim).filter(|c| !c.is_empty()).collect();
         let expected = [
-            "std", "1 KiB", "20000", "2.00", "10000", "10.2", "0.01", "2.00", "512 700", "5000",
+            "std",
+            "1 KiB",
+            "20000",
+            "2.00",
+            "10000",
+            "10.2",
+            "0.01",
+            "2.00",
+            "512 700",
+            "5000",
             "12 MiB 13 MiB",
         ];
         assert_eq!(cells, expected);

@@ -404,7 +404,7 @@ impl Report {
 }
 
 /// A path as it can be typed into a shell.
-fn shown(path: &Path) -> String {
+pub(crate) fn shown(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@%:,".contains(c);
     let text = text.trim_end_matches('/');

@@ -1,6 +1,7 @@
 //! Subcommands, one file each.
 
 pub mod bench;
+pub mod demo;
 pub mod get;
 pub mod init;
 pub mod ls;

@@ -102,6 +102,19 @@ pub(super) struct Progress {
     began: Instant,
 }
 
+/// Progress with `--json`.
+#[derive(Serialize)]
+struct Line {
+    schema: &'static str,
+    /// `Queueing`, `Sending` or `Fetching`.
+    what: &'static str,
+    bytes: u64,
+    total_bytes: Option<u64>,
+    done: u64,
+    of: u64,
+    seconds: u64,
+}
+
 /// How often a JSON line may be written.
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -137,12 +150,17 @@ impl Progress {
             let silent = self.last.is_none() && now.duration_since(self.began) < EVERY;
             if !silent {
                 self.last = Some(now);
-                let object = json!({
-                    "schema": "consign.progress/1", "what": self.what, "bytes": bytes,
-                    "total_bytes": self.total, "done": things.0, "of": things.1,
-                    "seconds": self.began.elapsed().as_secs(),
-                });
-                (screen.note)(&object.to_string());
+                let line = Line {
+                    schema: "consign.progress/1",
+                    what: self.what,
+                    bytes,
+                    total_bytes: self.total,
+                    done: things.0,
+                    of: things.1,
+                    seconds: self.began.elapsed().as_secs(),
+                };
+                // Numbers and plain words are always JSON.
+                (screen.note)(&serde_json::to_string(&line).unwrap_or_default());
             }
             return;
         }

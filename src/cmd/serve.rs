@@ -61,7 +61,7 @@ pub fn run(args: &ServeArgs, global: &Global) -> Result<Exit, Trouble> {
         Failure::new(Exit::Failed, "CN0514", format!("a thread cannot be started: {e}"))
     };
     let logging = log::start(settings.log).map_err(thread)?;
-    let daemon = Daemon::start(&settings, Overrides { force_fs: args.force_fs })?;
+    let daemon = Daemon::start(&settings, Overrides { force_fs: args.force_fs, observe: None })?;
     let stopper = daemon.stopper();
     signals::on_stop(move || stopper.stop()).map_err(thread)?;
     let ready = daemon.ready();

@@ -104,8 +104,13 @@ fn text(status: &Status, before: Option<(&Status, Duration)>, now: SystemTime) -
             row(peer, earlier, now)
         })
         .collect();
-    text.push_str(&human::table(&HEAD, &rows));
+    text.push_str(&human::table(&head(before.is_some()), &rows));
     text
+}
+
+/// The columns; rates are known from the second look on.
+fn head(rates: bool) -> Vec<(&'static str, Align)> {
+    HEAD.into_iter().filter(|(title, _)| rates || *title != "RATE").collect()
 }
 
 const HEAD: [(&str, Align); 10] = [
@@ -132,12 +137,12 @@ fn row(peer: &Peer, before: Option<(&Peer, Duration)>, now: SystemTime) -> Vec<S
         bytes: peer.queued.bytes + peer.backing_off.bytes,
     };
     let age = |at: &String| human::ago(at, now).trim_end_matches(" ago").to_string();
-    let rate = before.map_or_else(String::new, |(earlier, passed)| {
+    let rate = before.map(|(earlier, passed)| {
         let moved = |peer: &Peer| u128::from(peer.delivered.bytes) + u128::from(peer.sent);
         let bytes = moved(peer).saturating_sub(moved(earlier)) * 1000 / passed.as_millis().max(1);
         human::rate(u64::try_from(bytes).unwrap_or(u64::MAX))
     });
-    vec![
+    let mut cells = vec![
         peer.name.clone(),
         link.into(),
         amount(waiting),
@@ -145,10 +150,11 @@ fn row(peer: &Peer, before: Option<(&Peer, Duration)>, now: SystemTime) -> Vec<S
         peer.oldest.as_ref().map(age).unwrap_or_default(),
         peer.dead.count.to_string(),
         peer.delivered.count.to_string(),
-        rate,
-        peer.retry_at.as_ref().map(|at| human::until(at, now)).unwrap_or_default(),
-        peer.last_error.clone(),
-    ]
+    ];
+    cells.extend(rate);
+    cells.push(peer.retry_at.as_ref().map(|at| human::until(at, now)).unwrap_or_default());
+    cells.push(peer.last_error.clone());
+    cells
 }
 
 fn amount(count: Count) -> String {

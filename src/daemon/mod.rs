@@ -18,16 +18,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use consign_core::driver::{Ended, Running};
+use consign_core::node::Note;
 
 use crate::config::{Runtime, Settings};
 use crate::exit::{Exit, Failure};
 use socket::SocketFile;
 
+/// Sees every note of the node; called on its thread, must be quick.
+pub type Observe = Arc<dyn Fn(&Note) + Send + Sync>;
+
 /// What is decided outside the configuration.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Overrides {
     /// Take a data directory on a file system that forgets or that cannot be trusted.
     pub force_fs: bool,
+    /// Somebody who wants to see the node's story, besides the log.
+    pub observe: Option<Observe>,
 }
 
 /// How a site came up.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use consign_core::driver::{LocalListener, MakeSession, Parts};
+use consign_core::http::Limits;
 use consign_core::ledger::read::Recovery;
 use consign_core::ledger::rows::{MetaName, State};
 use consign_core::limits::SESSION_INFLIGHT;
@@ -79,7 +80,12 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
         peer_session: peer_session(settings),
         locals,
         time_high,
-        observe: Arc::new(move |note| notes::log(&name, note)),
+        observe: Arc::new(move |note| {
+            notes::log(&name, note);
+            if let Some(observe) = &overrides.observe {
+                observe(note);
+            }
+        }),
         max_connections: files::allow(settings.connections),
         drain_ms: u64::try_from(drain).unwrap_or(u64::MAX),
     };
@@ -106,6 +112,11 @@ fn admin_session(settings: &Settings) -> MakeSession {
         uid: rustix::process::geteuid().as_raw(),
         inline_max: settings.node.inline_max,
         ledger_max: settings.node.ledger_max,
+        limits: Limits {
+            header_timeout: settings.header_timeout,
+            body_rate: Some(settings.min_body_rate),
+            ..Limits::default()
+        },
         web_names: Vec::new(),
     })
 }

@@ -2,48 +2,31 @@
 //! the site goes on by itself.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::PathBuf;
 
 use serde_json::Value;
 
 use crate::disk::Word;
-use crate::site::{RUNTIMES, Site, lines, make_file, pair};
+use crate::site::{RUNTIMES, Site, content, lines, make_file, pair};
 use crate::wait;
 
-/// Hands in one file; the exit code and what was said.
-fn send(site: &Site, file: &str) -> (i32, Vec<Value>) {
-    let output = site.run(&["send", file, "--to", "beta", "--json"]);
-    let code = output.status.code().expect("send is not killed");
-    let said = if code == 0 { lines(&output.stdout) } else { lines(&output.stderr) };
-    (code, said)
-}
-
-fn files(site: &Site, count: u64, len: usize) -> Vec<PathBuf> {
-    let folder = site.dir.join("files");
-    fs::create_dir_all(&folder).unwrap();
-    let paths = (0..count).map(|i| folder.join(format!("f{len}-{i}")));
-    paths
-        .enumerate()
-        .inspect(|(i, path)| drop(make_file(path, *i as u64, len)))
-        .map(|p| p.1)
-        .collect()
+fn files(count: u64, len: usize) -> Vec<(String, Vec<u8>)> {
+    (0..count).map(|i| (format!("f{len}-{i}"), content(i, len))).collect()
 }
 
 /// Sends until the site says that it is full; which were accepted.
-fn fill(site: &Site, files: &[PathBuf]) -> BTreeSet<PathBuf> {
+fn fill(site: &Site, files: &[(String, Vec<u8>)]) -> BTreeSet<String> {
     let mut accepted = BTreeSet::new();
     let mut refused = 0;
-    for file in files {
-        match send(site, file.to_str().unwrap()) {
-            (0, _) => drop(accepted.insert(file.clone())),
-            (75, said) => {
+    for (name, bytes) in files {
+        let reply = site.submit(name, bytes).expect("it lives and answers");
+        let said: Value = serde_json::from_slice(&reply.body).expect("JSON");
+        match reply.status {
+            201 => drop(accepted.insert(name.clone())),
+            507 => {
                 refused += 1;
-                let text = said[0].to_string();
-                assert!(said[0]["code"].as_str().is_some_and(|c| !c.is_empty()), "{text}");
-                assert!(text.contains("space") || text.contains("disk_full"), "{text}");
+                assert_eq!(said["code"], "disk_full", "{said}");
             }
-            other => panic!("{file:?}: {other:?}"),
+            other => panic!("{name}: {other} {said}"),
         }
     }
     assert!(!accepted.is_empty() && refused > 0, "{} accepted, {refused} refused", accepted.len());
@@ -51,17 +34,16 @@ fn fill(site: &Site, files: &[PathBuf]) -> BTreeSet<PathBuf> {
 }
 
 /// With room again everything is accepted, and what was accepted before is known.
-fn recover(alpha: &Site, beta: &Site, files: &[PathBuf], accepted: &BTreeSet<PathBuf>) {
+fn recover(alpha: &Site, beta: &Site, files: &[(String, Vec<u8>)], accepted: &BTreeSet<String>) {
     alpha.disk().unlimited();
     wait::until_true("room again", || {
         let status = alpha.status();
         status["storage"]["full"] == false && status["ledger"]["ballast_whole"] == true
     });
-    for file in files {
-        let (code, said) = send(alpha, file.to_str().unwrap());
-        assert_eq!(code, 0, "{said:?}");
-        let new = said.iter().find_map(|v| v["new"].as_bool()).expect("what became of it");
-        assert_eq!(new, !accepted.contains(file), "{file:?}");
+    for (name, bytes) in files {
+        let reply = alpha.submit(name, bytes).expect("it answers");
+        let said: Value = serde_json::from_slice(&reply.body).expect("JSON");
+        assert_eq!(said["new"], !accepted.contains(name), "{name}: {said}");
     }
     let counts = alpha.settled("beta");
     assert_eq!((counts.delivered, counts.dead), (files.len() as u64, 0));
@@ -79,7 +61,7 @@ fn accepting(runtime: &'static str, len: usize, room: u64, min_free: &str) {
     alpha.on_disk();
     alpha.serve();
     beta.serve();
-    let files = files(&alpha, 60, len);
+    let files = files(60, len);
     alpha.disk().fill_up_to(room);
     let accepted = fill(&alpha, &files);
     // It lives, it answers, and what it accepted goes out although nothing can come in.
@@ -104,6 +86,23 @@ fn a_full_disk_refuses_inline_content() {
 }
 
 #[test]
+fn a_full_site_is_told_to_the_user_as_try_later() {
+    let (mut alpha, _beta) = pair("smol");
+    alpha.expects_errors = true;
+    alpha.on_disk();
+    alpha.serve();
+    alpha.disk().fill_up_to(0);
+    let file = alpha.dir.join("file");
+    make_file(&file, 1, 2 << 20);
+    let output = alpha.run(&["send", file.to_str().unwrap(), "--to", "beta", "--json"]);
+    assert_eq!(output.status.code(), Some(75), "{output:?}");
+    let said = lines(&output.stderr);
+    let failure = said.iter().find(|v| v["code"].is_string()).expect("a failure with a code");
+    assert!(failure.to_string().contains("disk_full"), "{failure}");
+    assert!(alpha.segments().is_empty());
+}
+
+#[test]
 fn what_is_to_stay_free_stays_free() {
     let room = 6 << 20;
     accepting("smol", 200_000, room, "4MiB");
@@ -116,7 +115,7 @@ fn what_was_accepted_before_a_full_disk_survives_a_kill() {
     alpha.expects_errors = true;
     alpha.on_disk();
     alpha.serve();
-    let files = files(&alpha, 60, 200_000);
+    let files = files(60, 200_000);
     alpha.disk().fill_up_to(4 << 20);
     let accepted = fill(&alpha, &files);
     alpha.kill();
@@ -137,10 +136,10 @@ fn a_full_receiver_is_waited_for() {
         beta.on_disk();
         alpha.serve();
         beta.serve();
-        let files = files(&alpha, 30, 200_000);
+        let files = files(30, 200_000);
         beta.disk().fill_up_to(2 << 20);
-        for file in &files {
-            assert_eq!(send(&alpha, file.to_str().unwrap()).0, 0);
+        for (name, bytes) in &files {
+            alpha.accepted(name, bytes);
         }
         wait::until_true("a refusal", || {
             let segments = alpha.segments();
@@ -164,19 +163,19 @@ fn a_sync_that_fails_stops_the_site_and_loses_nothing() {
         alpha.expects_errors = true;
         alpha.on_disk();
         alpha.serve();
-        let files = files(&alpha, 4, 1_000);
-        let (first, rest) = files.split_first().unwrap();
-        assert_eq!(send(&alpha, first.to_str().unwrap()).0, 0);
+        let files = files(4, 1_000);
+        alpha.accepted(&files[0].0, &files[0].1);
         let disk = alpha.disk();
         disk.set(Word::BreakSync, disk.get(Word::Syncs) + 1);
-        let (code, said) = send(&alpha, rest[0].to_str().unwrap());
-        assert_ne!(code, 0, "not durable, so not accepted: {said:?}");
+        let reply = alpha.submit(&files[1].0, &files[1].1);
+        let accepted = reply.is_ok_and(|r| matches!(r.status, 200 | 201));
+        assert!(!accepted, "not durable, so not accepted");
         assert_eq!(alpha.wait().code(), Some(70), "a disk that cannot be trusted ends the process");
         alpha.disk().set(Word::BreakSync, 0);
         alpha.serve();
         beta.serve();
-        for file in &files {
-            assert_eq!(send(&alpha, file.to_str().unwrap()).0, 0);
+        for (name, bytes) in &files {
+            alpha.accepted(name, bytes);
         }
         assert_eq!(alpha.settled("beta").delivered, files.len() as u64);
         assert_eq!(beta.segments().len(), files.len());

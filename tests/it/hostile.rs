@@ -19,7 +19,7 @@ use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme, StreamOwned,
 };
 
-use crate::site::{RUNTIMES, Site, make_file, pair, with_schema};
+use crate::site::{RUNTIMES, Site, content, pair};
 
 /// Longer than any answer may take.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -113,6 +113,7 @@ fn tcp(site: &Site) -> TcpStream {
     let stream = TcpStream::connect(site.address).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.set_nodelay(true).unwrap();
     stream
 }
 
@@ -197,11 +198,9 @@ fn still_serves(alpha: &mut Site, beta: &Site) {
     assert_eq!(beta.segments().len(), 0);
     assert!(beta.rss_anon() < 64 << 20, "{} bytes of memory", beta.rss_anon());
     alpha.serve();
-    let file = alpha.dir.join("file");
-    let digest = make_file(&file, 1, 200_000);
-    let sent = alpha.json(&["send", file.to_str().unwrap(), "--to", "beta", "--wait"]);
-    let id = with_schema(&sent, "consign.accepted/1")["id"].as_str().unwrap().to_string();
-    assert_eq!(blake3::hash(&beta.content(&id)).to_hex().as_str(), digest);
+    let bytes = content(1, 200_000);
+    let id = alpha.accepted("honest", &bytes);
+    assert!(beta.arrival(&id) == bytes);
 }
 
 #[test]
@@ -269,38 +268,73 @@ fn an_expired_certificate_is_refused() {
     }
 }
 
+/// A session whose HELLOs are exchanged.
+fn greeted(alpha: &Site, beta: &Site) -> Tls {
+    let mut stream = tls(beta, Some(Pass::of(alpha)), wire::ALPN);
+    stream.write_all(&hello("alpha", wire::VERSION)).unwrap();
+    hears(&mut stream, "Hello");
+    stream
+}
+
+/// Reads until a frame of that kind is there.
+fn hears(stream: &mut Tls, kind: &str) {
+    let mut said = Vec::new();
+    let mut piece = [0; 4096];
+    while !frames(&said).iter().any(|f| f.starts_with(kind)) {
+        let n = stream.read(&mut piece).expect("an answer");
+        assert!(n > 0, "it ended: {:?}", frames(&said));
+        said.extend_from_slice(&piece[..n]);
+    }
+}
+
+/// Its last words are a GOODBYE, or it has none.
+fn ends(stream: &mut Tls, what: &str) {
+    let said = frames(&to_the_end(stream));
+    let last = said.last().map(String::as_str).unwrap_or_default();
+    assert!(last.is_empty() || last.starts_with("Goodbye"), "{what}: {said:?}");
+}
+
 #[test]
-fn frames_against_the_protocol_end_their_session() {
+fn a_bad_first_frame_ends_the_session() {
     for runtime in RUNTIMES {
         let (mut alpha, beta) = target(runtime);
-        let good = hello("alpha", wire::VERSION);
-        let after_hello = |bytes: &[u8]| [&good[..], bytes].concat();
-        let id = SegmentId([1; 32]);
-        let piece = Frame::Segment { transfer: TransferNo(9), offset: 0, data: b"unasked" };
-        let accept = Frame::Accept { transfer: TransferNo(7), id, offset: u64::MAX };
-        let cases: [(&str, Vec<u8>); 14] = [
+        let cases: [(&str, Vec<u8>); 10] = [
             ("length 0", vec![0, 0, 0, 0]),
             ("one byte too long", [&131_073u32.to_be_bytes()[..], &[1]].concat()),
             ("four gigabytes", vec![0xff; 5]),
             ("an unknown type", frame(0x7f, b"")),
             ("type 0", frame(0, b"")),
-            ("no HELLO first", encoded(&Frame::Ping(b"x"))),
+            ("no HELLO", encoded(&Frame::Ping(b"x"))),
             ("a HELLO of nonsense", frame(1, &[0xff; 100])),
             ("a HELLO of nothing", frame(1, b"")),
             ("somebody else's name", hello("gamma", wire::VERSION)),
             ("another version", hello("alpha", 99)),
-            ("two HELLOs", after_hello(&good)),
-            ("an unknown type later", after_hello(&frame(0x7f, b""))),
-            ("content that nobody asked for", after_hello(&encoded(&piece))),
-            ("an ACCEPT of what was not offered", after_hello(&encoded(&accept))),
         ];
         for (what, bytes) in cases {
-            println!("{runtime}: {what}");
             let mut stream = tls(&beta, Some(Pass::of(&alpha)), wire::ALPN);
             stream.write_all(&bytes).unwrap();
-            let said = frames(&to_the_end(&mut stream));
-            let last = said.last().map(String::as_str).unwrap_or_default();
-            assert!(last.is_empty() || last.starts_with("Goodbye"), "{what}: {said:?}");
+            ends(&mut stream, what);
+        }
+        still_serves(&mut alpha, &beta);
+    }
+}
+
+#[test]
+fn a_bad_later_frame_ends_the_session() {
+    for runtime in RUNTIMES {
+        let (mut alpha, beta) = target(runtime);
+        let piece = Frame::Segment { transfer: TransferNo(9), offset: 0, data: b"unasked" };
+        let cases: [(&str, Vec<u8>); 5] = [
+            ("a second HELLO", hello("alpha", wire::VERSION)),
+            ("an unknown type", frame(0x7f, b"")),
+            ("an OFFER of nonsense", frame(2, &[0xff; 100])),
+            ("content that nobody asked for", encoded(&piece)),
+            ("one byte too long", [&131_073u32.to_be_bytes()[..], &[1]].concat()),
+        ];
+        for (what, bytes) in cases {
+            let mut stream = greeted(&alpha, &beta);
+            stream.write_all(&bytes).unwrap();
+            ends(&mut stream, what);
         }
         still_serves(&mut alpha, &beta);
     }
@@ -313,26 +347,21 @@ fn what_may_be_skipped_is_skipped() {
         let id = SegmentId([1; 32]);
         let epoch = Epoch { boot: 77, session: 77 };
         let stale = Frame::Ack { transfer: TransferNo(5), id, epoch };
+        let late = Frame::Accept { transfer: TransferNo(7), id, offset: u64::MAX };
         let bytes = [
-            hello("alpha", wire::VERSION),
             frame(0x80, b"from the future"),
             frame(0xff, &[0; 1000]),
-            // An ACK for nothing, of another epoch: counted and ignored.
+            // Answers to offers that were given up, or never made: counted and ignored.
             encoded(&stale),
+            encoded(&late),
             encoded(&Frame::Ping(b"still there?")),
         ];
-        let mut stream = tls(&beta, Some(Pass::of(&alpha)), wire::ALPN);
+        let mut stream = greeted(&alpha, &beta);
         // Byte by byte: where the pieces are cut does not matter.
         for byte in bytes.concat() {
             stream.write_all(&[byte]).unwrap();
         }
-        let mut said = Vec::new();
-        let mut piece = [0; 4096];
-        while !frames(&said).iter().any(|f| f.starts_with("Pong")) {
-            let n = stream.read(&mut piece).expect("an answer");
-            assert!(n > 0, "it ended: {:?}", frames(&said));
-            said.extend_from_slice(&piece[..n]);
-        }
+        hears(&mut stream, "Pong");
         // Half a frame, and the end.
         stream.write_all(&[0, 0, 0, 9, 1, 2]).unwrap();
         stream.conn.send_close_notify();

@@ -17,9 +17,29 @@ pub(crate) struct Reply {
 /// # Errors
 /// When nobody answers, or not in HTTP, or not to the end.
 pub(crate) fn get(socket: &Path, target: &str) -> io::Result<Reply> {
+    exchange(socket, "GET", target, &[])
+}
+
+/// Sends one POST and reads the answer.
+///
+/// # Errors
+/// As for [`get`].
+pub(crate) fn post(socket: &Path, target: &str, body: &[u8]) -> io::Result<Reply> {
+    exchange(socket, "POST", target, body)
+}
+
+fn exchange(socket: &Path, method: &str, target: &str, body: &[u8]) -> io::Result<Reply> {
     let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-    write!(stream, "GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+    stream.set_write_timeout(Some(Duration::from_secs(60)))?;
+    let length = body.len();
+    write!(
+        stream,
+        "{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+         Content-Length: {length}\r\n\r\n"
+    )?;
+    // A refusal may come, and the other side close, before all of the body is taken.
+    let _ = stream.write_all(body);
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes)?;
     parse(&bytes).ok_or_else(|| io::Error::other(format!("a broken answer to {target}")))

@@ -1,13 +1,12 @@
 //! SIGKILL on either side, at a call drawn from a printed seed: at whatever step of a commit, a content
 //! file or a recovery the process dies, every segment that was accepted arrives, once.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::collections::BTreeMap;
+
+use serde_json::Value;
 
 use crate::disk::Word;
-use crate::site::{Site, lines, make_file, pair};
+use crate::site::{Site, content, pair};
 use crate::wait;
 
 const ROUNDS: u64 = 10;
@@ -56,8 +55,6 @@ struct Run {
     deaths: u32,
     /// Digest by name of everything that was ever sent.
     sent: BTreeMap<String, String>,
-    /// Ids that were answered as new.
-    accepted: BTreeSet<String>,
 }
 
 /// Has a site die at its n-th call from now.
@@ -74,8 +71,7 @@ impl Run {
             site.on_disk();
             site.serve();
         }
-        let (sent, accepted) = (BTreeMap::new(), BTreeSet::new());
-        Run { sites: [alpha, beta], draw, deaths: 0, sent, accepted }
+        Run { sites: [alpha, beta], draw, deaths: 0, sent: BTreeMap::new() }
     }
 
     /// Starts again whoever has died; the start may be cut short, too.
@@ -97,45 +93,53 @@ impl Run {
         }
     }
 
-    /// Hands in the files of a folder until all of them are accepted, whoever dies meanwhile.
-    fn send(&mut self, folder: &Path) {
+    /// Hands content in until it is accepted, whoever dies meanwhile.
+    fn send(&mut self, name: &str, bytes: &[u8]) {
         for _ in 0..100 {
             self.tend();
-            let args = ["send", folder.to_str().unwrap(), "--to", "beta", "--json"];
-            let mut command = self.sites[0].command(&args);
-            let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-            wait::until_true("send to end", || {
-                self.tend();
-                child.try_wait().unwrap().is_some()
-            });
-            let output = child.wait_with_output().unwrap();
-            for line in lines(&output.stdout).iter().filter(|l| l["new"] == true) {
-                let id = line["id"].as_str().unwrap().to_string();
-                assert!(self.accepted.insert(id), "accepted, lost and accepted again: {line}");
+            // Without an answer it may have been accepted or not.
+            let Ok(reply) = self.sites[0].submit(name, bytes) else {
+                self.sites[0].became_ready();
+                continue;
+            };
+            let text = String::from_utf8_lossy(&reply.body);
+            if !matches!(reply.status, 200 | 201) {
+                assert_eq!(reply.status, 503, "only while it starts or stops: {text}");
+                continue;
             }
-            if output.status.success() {
-                return;
-            }
-            let code = output.status.code().expect("send is not killed");
-            assert!([1, 3, 69, 75].contains(&code), "{output:?}");
+            let said: Value = serde_json::from_str(&text).expect("JSON");
+            let digest = said["digest"].as_str().unwrap().to_string();
+            assert_eq!(digest, blake3::hash(bytes).to_hex().as_str());
+            assert_eq!(self.sent.insert(name.into(), digest), None);
+            return;
         }
-        panic!("{} was never accepted whole", folder.display());
+        panic!("{name} was never accepted");
+    }
+
+    /// What was answered for is there, after every death: new once, known ever after.
+    fn is_known(&mut self, name: &str, bytes: &[u8]) {
+        let reply = wait::until("an answer", || {
+            self.tend();
+            self.sites[0].submit(name, bytes).ok()
+        });
+        let said: Value = serde_json::from_slice(&reply.body).expect("JSON");
+        assert_eq!(said["new"], false, "accepted, then lost: {said}");
     }
 
     fn round(&mut self, round: u64) {
         let victim = (self.draw.next() % 2) as usize;
         arm(&self.sites[victim], self.draw.to(CALLS));
-        let folder: PathBuf = self.sites[0].dir.join(format!("round-{round}"));
-        fs::create_dir(&folder).unwrap();
         for i in 0..FILES {
             // Most are kept inline, some in files.
             let most = if i % 25 == 0 { 300_000 } else { 3_000 };
             let (seed, len) = (round * FILES + i, self.draw.to(most) as usize);
-            let name = format!("f-{round}-{i}");
-            let digest = make_file(&folder.join(&name), seed, len);
-            self.sent.insert(name, digest);
+            let (name, bytes) = (format!("f-{round}-{i}"), content(seed, len));
+            let deaths = self.deaths;
+            self.send(&name, &bytes);
+            if self.deaths > deaths {
+                self.is_known(&name, &bytes);
+            }
         }
-        self.send(&folder);
     }
 
     /// Peace: everything that was accepted arrives, and both ledgers add up.

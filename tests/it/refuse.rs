@@ -7,7 +7,7 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use crate::site::{RUNTIMES, Site, consign, lines, make_file, pair, with_schema};
+use crate::site::{RUNTIMES, Site, consign, content, lines, make_file, pair};
 use crate::wait;
 
 /// Names and sizes of everything in a folder.
@@ -30,12 +30,10 @@ fn failure(output: &Output) -> Value {
     failure.unwrap_or_else(|| panic!("no failure with a code: {output:?}"))
 }
 
-fn delivers(from: &Site, to: &Site, name: &str) {
-    let file = from.dir.join(name);
-    let digest = make_file(&file, 99, 10_000);
-    let sent = from.json(&["send", file.to_str().unwrap(), "--to", &to.name, "--wait"]);
-    let id = with_schema(&sent, "consign.accepted/1")["id"].as_str().unwrap().to_string();
-    assert_eq!(blake3::hash(&to.content(&id)).to_hex().as_str(), digest);
+fn delivers(from: &Site, to: &Site) {
+    let bytes = content(99, 10_000);
+    let id = from.accepted("honest", &bytes);
+    assert!(to.arrival(&id) == bytes);
 }
 
 #[test]
@@ -61,7 +59,7 @@ fn a_second_instance_ends_before_it_touches_anything() {
             assert!(text.contains("lock") || text.contains("in use"), "{said}");
         }
         assert_eq!(tree(&alpha.dir.join("data")), before);
-        delivers(&alpha, &beta, "still here");
+        delivers(&alpha, &beta);
     }
 }
 
@@ -74,10 +72,7 @@ fn an_unknown_peer_is_turned_away_and_named() {
         gamma.init(&[&beta], Some(&alpha));
         beta.serve();
         gamma.serve();
-        let file = gamma.dir.join("file");
-        make_file(&file, 1, 1000);
-        let sent = gamma.run(&["send", file.to_str().unwrap(), "--to", "beta"]);
-        assert!(sent.status.success(), "{sent:?}");
+        gamma.accepted("file", b"from a stranger");
         wait::until_true("beta to say whom it turned away", || {
             beta.log().lines().any(|l| l.contains("WARN") && l.contains("gamma"))
         });
@@ -89,7 +84,7 @@ fn an_unknown_peer_is_turned_away_and_named() {
         let delivery = &gamma.segments()[0]["deliveries"][0];
         assert_eq!((&delivery["spent"], &delivery["attempts"]), (&0.into(), &0.into()));
         alpha.serve();
-        delivers(&alpha, &beta, "known");
+        delivers(&alpha, &beta);
     }
 }
 
@@ -103,9 +98,7 @@ fn a_certificate_of_another_authority_is_worth_nothing() {
         other.init(&[&beta], None);
         beta.serve();
         other.serve();
-        let file = other.dir.join("file");
-        make_file(&file, 1, 1000);
-        assert!(other.run(&["send", file.to_str().unwrap(), "--to", "beta"]).status.success());
+        other.accepted("file", b"from an impostor");
         wait::until_true("the other one to say why nothing goes", || {
             !other.status()["peers"][0]["last_error"].as_str().unwrap().is_empty()
         });
@@ -113,7 +106,7 @@ fn a_certificate_of_another_authority_is_worth_nothing() {
         assert_eq!(other.counts("beta").delivered, 0);
         assert_eq!(other.segments()[0]["deliveries"][0]["spent"], 0);
         alpha.serve();
-        delivers(&alpha, &beta, "genuine");
+        delivers(&alpha, &beta);
     }
 }
 

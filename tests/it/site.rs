@@ -242,6 +242,38 @@ impl Site {
         lines(&output.stdout)
     }
 
+    /// Hands content in over the socket, and what came of it.
+    ///
+    /// # Errors
+    /// When nobody answers, or the process dies over it: it may or may not be accepted.
+    pub(crate) fn submit(&self, name: &str, content: &[u8]) -> std::io::Result<http::Reply> {
+        http::post(&self.socket(), &format!("/v1/segments?name={name}&to={}", self.far()), content)
+    }
+
+    /// Hands content in, which is accepted; its id.
+    pub(crate) fn accepted(&self, name: &str, content: &[u8]) -> String {
+        let reply = self.submit(name, content).expect("it answers");
+        let text = String::from_utf8_lossy(&reply.body);
+        assert!(matches!(reply.status, 200 | 201), "{}: {} {text}", self.name, reply.status);
+        let value: Value = serde_json::from_str(&text).expect("JSON");
+        value["id"].as_str().expect("an id").to_string()
+    }
+
+    /// The site that its segments are for.
+    fn far(&self) -> &'static str {
+        if self.name == "beta" { "alpha" } else { "beta" }
+    }
+
+    /// Waits until the segment is here, and reads it.
+    pub(crate) fn arrival(&self, id: &str) -> Vec<u8> {
+        let target = format!("/v1/segments/{id}/content");
+        let what = format!("{id} to arrive at {}", self.name);
+        wait::until(&what, || {
+            let reply = http::get(&self.socket(), &target).expect("it answers");
+            (reply.status == 200).then_some(reply.body)
+        })
+    }
+
     /// `status`, from the daemon's own mouth.
     pub(crate) fn status(&self) -> Value {
         let reply = http::get(&self.socket(), "/v1/status").expect("it answers");

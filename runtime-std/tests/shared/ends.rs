@@ -19,7 +19,7 @@ use crate::shared::support::{Beta, PATIENCE, Setting, listen, read_to_end, round
 
 #[test]
 fn a_known_peer_is_dialled() {
-    let (ca, listener) = (Ca::new(), listen());
+    let (ca, listener) = (Arc::new(Ca::new()), listen());
     let server = Arc::new(ca.server(&ca.site("alpha"), &[b"consign/1"]));
     let dials = listener.local_addr().unwrap().to_string();
     let (tell, told) = mpsc::channel();

@@ -21,6 +21,9 @@ use rustls::{ClientConnection, StreamOwned};
 use super::pki::{Ca, Site};
 use super::sessions::Echo;
 
+/// The sites there are.
+pub const SITES: [&str; 4] = ["alpha", "beta", "delta", "gamma"];
+
 /// How long a test waits for something that is sure to come.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -36,6 +39,13 @@ pub struct TestStore {
 impl TestStore {
     fn sink(&self) -> Arc<dyn Sink> {
         self.sink.lock().unwrap().clone().unwrap()
+    }
+}
+
+impl TestStore {
+    /// The store itself.
+    pub fn mem(&self) -> std::sync::MutexGuard<'_, MemStore> {
+        self.store.lock().unwrap()
     }
 }
 
@@ -86,6 +96,30 @@ impl Notes {
         self.more.notify_all();
     }
 
+    /// Looks at all there have been.
+    pub fn all(&self, look: impl FnMut(&Note)) {
+        self.seen.lock().unwrap().iter().for_each(look);
+    }
+
+    /// Waits until `count` of the notes are `wanted`.
+    pub fn wait_for(&self, count: usize, wanted: impl Fn(&Note) -> bool) {
+        let mut seen = self.seen.lock().unwrap();
+        // Each note is looked at once.
+        let (mut looked, mut found) = (0, 0);
+        loop {
+            found += seen[looked..].iter().filter(|note| wanted(note)).count();
+            looked = seen.len();
+            if found >= count {
+                assert_eq!(found, count);
+                return;
+            }
+            let (guard, timeout) = self.more.wait_timeout(seen, PATIENCE).unwrap();
+            seen = guard;
+            let last = seen.len().saturating_sub(5);
+            assert!(!timeout.timed_out(), "{found} of {count}; last: {:#?}", &seen[last..]);
+        }
+    }
+
     /// Waits for a note that `wanted` finds something in.
     pub fn wait<T>(&self, wanted: impl Fn(&Note) -> Option<T>) -> T {
         let mut seen = self.seen.lock().unwrap();
@@ -110,10 +144,13 @@ impl Notes {
 
 /// How a site under test differs from the usual.
 pub struct Setting {
-    pub ca: Ca,
+    pub ca: Arc<Ca>,
+    /// `beta`, unless two sites are to meet.
+    pub name: &'static str,
     pub timeouts: Timeouts,
     pub session: MakeSession,
     pub local_session: MakeSession,
+    /// Where the first other site is dialled.
     pub dials: String,
     pub max_connections: usize,
     pub drain_ms: u64,
@@ -122,7 +159,8 @@ pub struct Setting {
 impl Default for Setting {
     fn default() -> Setting {
         Setting {
-            ca: Ca::new(),
+            ca: Arc::new(Ca::new()),
+            name: "beta",
             timeouts: Timeouts::default(),
             session: echo(),
             local_session: echo(),
@@ -137,9 +175,9 @@ pub fn echo() -> MakeSession {
     Arc::new(|_: &ConnInfo| Echo::new())
 }
 
-/// Site `beta`, which knows `alpha`, `delta` and `gamma`, running.
+/// A site, which knows the others of [`SITES`], running.
 pub struct Beta {
-    pub ca: Ca,
+    pub ca: Arc<Ca>,
     pub running: Arc<dyn Running>,
     pub store: Arc<TestStore>,
     pub notes: Arc<Notes>,
@@ -161,7 +199,8 @@ impl Beta {
         let observer = notes.clone();
         let unix_listener = LocalListener::Unix(UnixListener::bind(&unix).unwrap());
         let parts = Parts {
-            node: node(&setting.dials, setting.drain_ms),
+            node: node(setting.name, &setting.dials, setting.drain_ms),
+            tls: ca.setup(&ca.site(setting.name)),
             peer_session: setting.session,
             locals: vec![
                 (LocalListener::Tcp(listener), setting.local_session.clone()),
@@ -211,7 +250,7 @@ impl Drop for Beta {
 /// A bare node `beta` with a peer listener.
 pub fn parts(ca: &Ca, store: Arc<TestStore>, observe: Arc<dyn Fn(&Note) + Send + Sync>) -> Parts {
     Parts {
-        node: node("", 5_000),
+        node: node("beta", "", 5_000),
         store,
         tls: ca.setup(&ca.site("beta")),
         peers: vec![listen()],
@@ -224,15 +263,16 @@ pub fn parts(ca: &Ca, store: Arc<TestStore>, observe: Arc<dyn Fn(&Note) + Send +
     }
 }
 
-fn node(dials: &str, drain_ms: u64) -> Node {
-    let peer = |name: &str, address: &str| PeerConfig {
-        name: name.to_string(),
-        address: address.to_string(),
+fn node(name: &str, dials: &str, drain_ms: u64) -> Node {
+    let others = SITES.iter().filter(|other| **other != name);
+    let peers = others.enumerate().map(|(i, other)| PeerConfig {
+        name: other.to_string(),
+        address: if i == 0 { dials.to_string() } else { String::new() },
         pin: None,
-    };
+    });
     let config = Config {
-        name: "beta".to_string(),
-        peers: vec![peer("alpha", dials), peer("delta", ""), peer("gamma", "")],
+        name: name.to_string(),
+        peers: peers.collect(),
         backoff_initial: Duration::from_millis(10),
         drain_timeout: Duration::from_millis(drain_ms),
         ..Config::default()

@@ -4,6 +4,7 @@ use consign_core::http::{Limits, Method, Request};
 use consign_core::session::ConnInfo;
 
 use super::AdminSession;
+use crate::admin::AdminContext;
 use crate::admin::refusal::No;
 
 impl AdminSession {
@@ -32,10 +33,10 @@ impl AdminSession {
 }
 
 /// The admin socket's users are known: they may take their time, a pipe may be slow.
-pub(super) fn limits(info: &ConnInfo) -> Limits {
+pub(super) fn limits(context: &AdminContext, info: &ConnInfo) -> Limits {
     match info.uid {
-        Some(_) => Limits { idle_timeout: None, body_rate: None, ..Limits::default() },
-        None => Limits::default(),
+        Some(_) => Limits { idle_timeout: None, body_rate: None, ..context.limits },
+        None => context.limits,
     }
 }
 

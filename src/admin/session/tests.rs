@@ -1,5 +1,7 @@
 //! Every endpoint and every refusal, against a real node and a store in memory.
 
+mod any;
+
 use consign_core::config::Config;
 use consign_core::store::{CommitFault, StoreFault};
 use serde_json::json;
@@ -168,6 +170,7 @@ fn refusals_of_the_node_have_their_status() {
         let got = send(&mut site, query, &content(*len));
         assert_eq!((got.status, got.code().as_str()), (*status, *code), "{query} {len}");
         assert!(!site.log.iter().any(|l| l.starts_with("Create")), "nothing is written");
+        assert_eq!(site.store.parked(), 0, "nothing is left in memory");
     }
     let mut site = Site::with(small(), &make(context()), Some(UID));
     for i in 0..4 {
@@ -276,7 +279,6 @@ fn content_waits_for_room_and_reads_no_further_ahead() {
     let body = content(4 * MIB);
     let sent = send(&mut site, "name=a", &body);
     site.room = 0;
-    site.settle();
     site.log.clear();
     site.feed(
         format!("GET /v1/segments/{}/content HTTP/1.1\r\nHost: h\r\n\r\n", hex(&sent)).as_bytes(),

@@ -237,6 +237,12 @@ impl<'v, 's> Voice<'v, 's> {
 
     fn one(&mut self, what: What) -> Result<(), Failure> {
         let (screen, progress) = (&mut *self.screen, &self.progress);
+        let what = match what {
+            What::Done(Err(failure)) if failure.code == "CN0614" => {
+                What::Done(Err(failure.help(words::meant(&self.args.to, self.peers))))
+            }
+            what => what,
+        };
         match what {
             What::Skipped(why) => progress.aside(|| screen.note(&why)),
             What::Done(Err(failure)) if self.single => {

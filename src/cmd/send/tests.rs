@@ -159,6 +159,7 @@ fn a_destination_that_does_not_exist_stops_everything() {
     let (exit, said) = sent(&daemon, &[dir.to_str().unwrap()], false);
     assert_eq!(exit, Ok(Exit::Failed));
     assert!((1..=8).contains(&said.notes.len()), "{} failures", said.notes.len());
+    assert!(said.notes[0].contains("this site has no peers"), "{:?}", said.notes[0]);
 }
 
 #[test]

@@ -67,6 +67,23 @@ fn down(names: &[String], peers: &[Peer]) -> Vec<String> {
         .collect()
 }
 
+/// Which peers there are, for somebody who named one that there is not.
+pub(super) fn meant(to: &[String], peers: &[Peer]) -> String {
+    let unknown = to.iter().filter(|name| !peers.iter().any(|peer| peer.name == **name));
+    let near = unknown
+        .flat_map(|name| peers.iter().map(move |p| (strsim::damerau_levenshtein(name, &p.name), p)))
+        .filter(|(distance, peer)| *distance <= peer.name.chars().count().div_ceil(3))
+        .min_by_key(|(distance, _)| *distance);
+    match (near, peers) {
+        (Some((_, peer)), _) => format!("a peer with a similar name exists: {}", peer.name),
+        (None, []) => "this site has no peers; add them under relay.known_peers".into(),
+        (None, peers) => {
+            let names: Vec<&str> = peers.iter().take(20).map(|p| p.name.as_str()).collect();
+            format!("known peers: {}", names.join(", "))
+        }
+    }
+}
+
 /// The line for a segment that has arrived.
 pub(super) fn delivered(segment: &Segment, peers: &[String]) -> String {
     let id = short(&segment.id);

@@ -52,8 +52,8 @@ fn status() -> Status {
 fn the_node_and_its_peers() {
     let expected = "\
 alpha  0.1.0  smol  up 6 min      14 segments in 1.3 GiB of 200 GiB      ledger 0.1 %
-PEER   LINK              QUEUED        SENDING      OLDEST  DEAD  DELIVERED  RATE  NEXT TRY  LAST ERROR
-beta   ▲ down            3 (88.0 MiB)  0            12 s       3         10        in 8.0 s  connect: connection refused
+PEER   LINK              QUEUED        SENDING      OLDEST  DEAD  DELIVERED  NEXT TRY  LAST ERROR
+beta   ▲ down            3 (88.0 MiB)  0            12 s       3         10  in 8.0 s  connect: connection refused
 gamma  ● up              0             4 (1.0 KiB)             0          0
 gone   – not configured  0             0                       0          0
 ";
@@ -79,6 +79,7 @@ fn a_second_look_tells_the_rate() {
     after.peers[0].delivered.bytes += 10 << 20;
     after.peers[0].sent = 2 << 20;
     let text = text(&after, Some((&before, Duration::from_secs(2))), now());
+    assert!(text.lines().nth(1).unwrap().contains("RATE"), "{text}");
     assert!(text.lines().nth(2).unwrap().contains("6.0 MiB/s"), "{text}");
 }
 

@@ -82,6 +82,17 @@ fn peers_that_are_down_are_named() {
     assert!(line.ends_with("(safe on disk; beta is down)"), "{line}");
 }
 
+#[test]
+fn a_name_that_is_nearly_right_is_suggested() {
+    let peers = ["beta", "gamma"].map(|n| Peer { name: n.into(), ..Peer::default() });
+    let beta = "a peer with a similar name exists: beta";
+    for wrong in ["bta", "bera", "ebta", "beta2"] {
+        assert_eq!(meant(&names(&["gamma", wrong]), &peers), beta, "{wrong}");
+    }
+    assert_eq!(meant(&names(&["omega"]), &peers), "known peers: beta, gamma");
+    assert!(meant(&names(&["beta"]), &[]).contains("no peers"));
+}
+
 fn segment() -> Segment {
     let delivery = |peer: &str, state: &str, since: &str| Delivery {
         peer: peer.into(),
