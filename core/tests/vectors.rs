@@ -2,11 +2,11 @@
 //!
 //! A file is a list of cases separated by empty lines; `#` begins a comment.
 //!
-//! - `frames.txt`: the fields of a frame, one a line, then its bytes in hex behind `=`. The bytes must
-//!   decode to these fields, and these fields encode to these bytes. Bytes behind `~` decode to them too, but
-//!   are not how this implementation writes them.
-//! - `faults.txt`: bytes behind `=`, and behind `!` why they are refused; `OFFER refused` when only the
-//!   offer is.
+//! - `frames.txt`: the fields of a frame, one a line, then its bytes in hex behind `=`. The bytes
+//!   must decode to these fields, and these fields encode to these bytes. Bytes behind `~` decode
+//!   to them too, but are not how this implementation writes them.
+//! - `faults.txt`: bytes behind `=`, and behind `!` why they are refused; `OFFER refused` when
+//!   only the offer is.
 //! - `identity.txt`: what a segment consists of, and its content digest and segment id.
 
 use std::fmt::Write as _;

@@ -13,7 +13,7 @@ use crate::cmd::init::{self, InitArgs};
 use crate::config::{self, Layers, Runtime, Settings};
 use crate::exit::{Exit, Failure};
 
-const FORCED: Overrides = Overrides { force_fs: true };
+const FORCED: Overrides = Overrides { force_fs: true, observe: None };
 
 struct Sites {
     root: tempfile::TempDir,

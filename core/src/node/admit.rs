@@ -47,7 +47,7 @@ impl Node {
     }
 
     /// Whether so many bytes more may be kept; `segment` when they bring a new segment row.
-    pub(super) fn admit_bytes(&self, bytes: u64, segment: bool) -> Result<(), No> {
+    pub(super) fn admit_bytes(&mut self, bytes: u64, segment: bool) -> Result<(), No> {
         let meta = &self.stage.meta;
         if !matches!(self.mode, Mode::Normal) {
             let text = "the disk is full; nothing new is taken until space is back";
@@ -73,6 +73,7 @@ impl Node {
         }
         let claimed = self.unwritten().saturating_add(bytes).saturating_add(self.config.min_free);
         if claimed > self.space.free {
+            self.lacks(claimed);
             let (free, min) = (self.space.free, self.config.min_free);
             let text =
                 format!("{bytes} bytes do not fit: {free} are free, storage.min_free is {min}");

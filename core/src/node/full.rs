@@ -52,7 +52,29 @@ pub(super) struct Tight {
     pub probes: u64,
 }
 
+/// Something was refused because the disk, as last seen, has no room for it. No commit may come that
+/// tells of room, so the disk is looked at until it fits or nobody has asked for a while.
+#[derive(Debug)]
+pub(super) struct Short {
+    /// Free bytes that the refused would have needed.
+    need: u64,
+    probe_at: Instant,
+    /// Looks since the last refusal.
+    looks: u32,
+}
+
+/// Pause between looks at a disk without room.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Looks after the last refusal.
+const LOOKS: u32 = 60;
+
 impl Node {
+    /// So many bytes had to be free and were not.
+    pub(super) fn lacks(&mut self, need: u64) {
+        let probe_at = self.short.as_ref().map_or(self.now.mono, |short| short.probe_at);
+        self.short = Some(Short { need, probe_at, looks: 0 });
+    }
+
     pub(super) fn commit_failed(
         &mut self,
         now: Now,
@@ -248,7 +270,14 @@ impl Node {
 
     /// Looks at the disk from time to time while space is short.
     pub(super) fn probe(&mut self, now: Now, out: &mut Vec<Action>) {
-        let Mode::Tight(tight) = &mut self.mode else { return };
+        let Mode::Tight(tight) = &mut self.mode else {
+            if let Some(short) = self.short.as_mut().filter(|short| now.mono >= short.probe_at) {
+                short.probe_at = now.mono.after(LOOK_EVERY);
+                short.looks += 1;
+                out.push(Action::Errand(Errand::Probe));
+            }
+            return;
+        };
         if now.mono >= tight.probe_at {
             tight.probes += 1;
             tight.probe_at = now.mono.after(RETRY.delay(tight.probes + 3, 0));
@@ -259,6 +288,9 @@ impl Node {
     /// The disk as it is now: growth goes on when the ballast is whole again [G5].
     pub(super) fn space_is(&mut self, space: Space, out: &mut Vec<Action>) {
         self.space = space;
+        if self.short.as_ref().is_some_and(|s| s.need <= space.free || s.looks >= LOOKS) {
+            self.short = None;
+        }
         let roomy = space.ballast_whole && space.free >= self.config.min_free;
         if matches!(self.mode, Mode::Tight(_)) && roomy && !self.stage.committing() {
             self.mode = Mode::Normal;
@@ -268,7 +300,7 @@ impl Node {
 
     pub(super) fn full_deadline(&self) -> Option<Instant> {
         match &self.mode {
-            Mode::Normal => None,
+            Mode::Normal => self.short.as_ref().map(|short| short.probe_at),
             Mode::Rejudge(rejudge) => (!rejudge.asked).then_some(rejudge.not_before),
             Mode::Tight(tight) => Some(tight.probe_at),
         }

@@ -96,6 +96,7 @@ pub struct Node {
     book: Book,
     mode: Mode,
     space: Space,
+    short: Option<full::Short>,
     sites: BTreeMap<String, SiteNo>,
     peers: BTreeMap<SiteNo, Peer>,
     conns: BTreeMap<ConnId, Conn>,

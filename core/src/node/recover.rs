@@ -65,6 +65,7 @@ impl Node {
             book,
             mode: Mode::Normal,
             space: Space { free: u64::MAX, ledger: 0, ballast_whole: true },
+            short: None,
             sites: BTreeMap::new(),
             peers: BTreeMap::new(),
             conns: BTreeMap::new(),

@@ -52,7 +52,7 @@ impl Node {
             used: self.stage.meta.used,
             limit: self.config.max_bytes,
             space: self.space,
-            full: !matches!(self.mode, Mode::Normal),
+            full: !matches!(self.mode, Mode::Normal) || self.short.is_some(),
             reconciling: !self.reconcile.is_done(),
             stopping: self.stopping,
             commits: self.stage.commits,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use consign_core::code::Refusal;
+use consign_core::config::Config;
 use consign_core::ledger::Table;
 use consign_core::ledger::rows::State;
 use consign_core::node::{Input, Note};
@@ -10,7 +11,7 @@ use consign_core::segment::Class;
 use consign_core::session::{Outcome, SessionCommand};
 use consign_core::store::CommitFault;
 
-use crate::site::Site;
+use crate::site::{Site, config};
 
 fn full() -> CommitFault {
     CommitFault::Full("no space left on device".into())
@@ -169,4 +170,55 @@ fn a_session_that_ends_while_relief_is_judged_again_loses_nothing() {
     let states = [id, other].map(|id| site.delivery(id, "beta").unwrap().state);
     assert!(states.contains(&State::Acked) && states.contains(&State::Failed), "{states:?}");
     site.audit();
+}
+
+const DISK: u64 = 1 << 40;
+
+/// A site that knows of a disk with less room than is to stay free, although no commit failed.
+fn short_of_room() -> Site {
+    let mut site = Site::with(Config { min_free: 10 << 20, ..config(&["beta"]) });
+    site.store.set_capacity(DISK);
+    site.settle();
+    site.store.set_outside(DISK - site.store.space().ledger - (69 << 20)); // 64 of them ballast
+    // Its commit is what tells of the disk.
+    site.queue("zero", &["beta"]);
+    let client = site.client();
+    site.submit(client, 1, "one", &["beta"], Class::Normal);
+    site.settle();
+    let told = site.take_told(client);
+    let refused = matches!(&told[..], [SessionCommand::Refuse { refusal: Refusal::DiskFull, .. }]);
+    assert!(refused, "{told:?}");
+    assert!(is_full(&site), "status says so");
+    site
+}
+
+fn is_full(site: &Site) -> bool {
+    site.pump.node().status(site.now).full
+}
+
+#[test]
+fn a_refusal_for_want_of_room_has_the_disk_looked_at_again() {
+    let mut site = short_of_room();
+    // Others make room, and nothing else happens: no commit will say so.
+    site.store.set_outside(0);
+    site.wait(Duration::from_secs(2));
+    assert!(!is_full(&site));
+    let id = site.queue("one", &["beta"]);
+    assert!(site.delivery(id, "beta").is_some());
+    site.audit();
+}
+
+#[test]
+fn looks_at_the_disk_end_when_nobody_asks_any_more() {
+    let mut site = short_of_room();
+    for _ in 0..120 {
+        site.wait(Duration::from_secs(1));
+    }
+    let looks = site.looks;
+    assert!(looks > 10, "{looks}");
+    assert!(site.turn().is_none_or(|at| at > site.now.mono.after(Duration::from_secs(1))));
+    for _ in 0..60 {
+        site.wait(Duration::from_secs(1));
+    }
+    assert_eq!(site.looks, looks);
 }

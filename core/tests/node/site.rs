@@ -17,7 +17,7 @@ use consign_core::session::{
     Content, Identity, Outcome, PeerLimits, Promise, Sending, SessionCommand, SessionEvent,
     Submission,
 };
-use consign_core::store::{Batch, Snapshot, StoreRequest};
+use consign_core::store::{Batch, Errand, Snapshot, StoreRequest};
 use consign_core::time::{Instant, Now, UnixMillis};
 use consign_core::wire::Offer;
 
@@ -51,6 +51,8 @@ pub struct Site {
     pub dials: Vec<String>,
     pub halted: Option<String>,
     pub drained: bool,
+    /// How often it had the disk looked at.
+    pub looks: u64,
     next_conn: u32,
 }
 
@@ -95,6 +97,7 @@ impl Site {
             dials: Vec::new(),
             halted: None,
             drained: false,
+            looks: 0,
             next_conn: 1,
         }
     }
@@ -128,7 +131,10 @@ impl Site {
                 let result = self.store.read(&request);
                 self.inbox.push_back(Input::Read(number, result));
             }
-            Action::Errand(errand) => self.inbox.extend(self.store.errand(errand)),
+            Action::Errand(errand) => {
+                self.looks += u64::from(errand == Errand::Probe);
+                self.inbox.extend(self.store.errand(errand));
+            }
             Action::Dial { name, .. } => self.dials.push(name),
             Action::Note(note) => self.notes.push(note),
             Action::Drained => self.drained = true,

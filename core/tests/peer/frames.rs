@@ -7,7 +7,7 @@
 //! SEGMENT N OFFSET LEN
 //! ACK N [epoch BOOT | foreign]    answers name what was offered, unless they are foreign
 //! ACCEPT N OFFSET [foreign]
-//! REJECT N WORD [foreign] | REJECT N withdrawn
+//! REJECT N WORD|CODE [foreign] | REJECT N withdrawn
 //! CREDIT BYTES [for N] | PING | PONG | GOODBYE WORD
 //! WANT N segment|blob SEED | RECEIPT SITE | RECEIPT_OK SITE
 //! ```
@@ -93,7 +93,10 @@ fn answer(ids: &Ids, from: usize, words: &[&str]) -> Option<Frame<'static>> {
         retry_after: 250,
         text: "as told".to_owned(),
     };
-    let code = |word: &str| Refusal::from_word(word).map_or(77, Refusal::number);
+    let code = |word: &str| match Refusal::from_word(word) {
+        Some(refusal) => refusal.number(),
+        None => word.parse().expect("a refusal or a number"),
+    };
     Some(match words {
         ["ACK", n] => Frame::Ack { transfer: number(n), id: named(n, 1 - from), epoch: ours },
         ["ACK", n, "epoch", boot] => {

@@ -149,3 +149,6 @@ impl Intake {
         self.hasher.finalize()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -194,6 +194,8 @@ impl PeerSession {
             Frame::Reject { transfer, id, code: WITHDRAWN, .. } => {
                 self.receiver.taken_back(transfer, &id, out);
             }
+            // From 128 on codes are about the sender's own transfers; these mean nothing yet.
+            Frame::Reject { code, .. } if code > WITHDRAWN => {}
             Frame::Reject { transfer, id, code, retry_after, text } => {
                 let outcome = Outcome::Rejected { code, retry_after, text };
                 self.sender.rejected(transfer, &id, outcome, out);
@@ -428,3 +430,6 @@ impl Session for PeerSession {
         self.receiver.has_place()
     }
 }
+
+#[cfg(test)]
+mod tests;
