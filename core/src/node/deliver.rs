@@ -13,7 +13,7 @@ use crate::delivery::{Event, next};
 use crate::id::{ConnId, Epoch, Seq, SiteNo, TransferNo};
 use crate::ledger::Table;
 use crate::ledger::keys::{self, DueKey};
-use crate::ledger::rows::{DeadletterRow, DeliveryRow, InflightRow, SegmentRow, State};
+use crate::ledger::rows::{Body, DeadletterRow, DeliveryRow, InflightRow, SegmentRow, State};
 use crate::limits::{CLAIMS_PER_TURN, SESSION_INFLIGHT};
 use crate::segment::Destinations;
 use crate::session::{Promise, Sending};
@@ -207,6 +207,9 @@ impl Node {
                     row.spent = row.spent.saturating_add(1);
                 }
                 row.refused = if refused { row.refused.saturating_add(1) } else { 0 };
+                if cause == Cause::Unreadable {
+                    self.distrust(&segment);
+                }
                 if row.spent >= self.config.max_retries {
                     return self.give_up(now, site, seq, row, &segment, cause);
                 }
@@ -258,6 +261,9 @@ impl Node {
         segment: &SegmentRow,
         cause: Cause,
     ) {
+        if matches!(cause, Cause::Missing | Cause::Mismatch) {
+            self.distrust(segment);
+        }
         let before = row.state;
         self.move_to(&mut row, Event::GiveUp, now);
         row.last_error = cause.number();
@@ -268,6 +274,14 @@ impl Node {
         self.stage.count(site, Some(before), Some(row.state), segment.size);
         self.note_delivery(site, segment, Some(before), Some(&row), Some(cause));
         self.book.set_delivery(self.stage.number(), site, seq, Some(row), segment);
+    }
+
+    /// What is kept of this content is gone or wrong: nobody is promised anything on the strength of
+    /// it any more. The next one who hands it in gets a file of its own.
+    pub(super) fn distrust(&mut self, segment: &SegmentRow) {
+        if matches!(segment.body, Body::Blob(_)) {
+            self.stage.batch.del(Table::Digests, &segment.digest.0);
+        }
     }
 
     /// The destination had it before and let it go again: it leaves the required set.

@@ -8,7 +8,9 @@ use consign_core::ledger::rows::Body;
 use consign_core::limits::CHECKPOINT_EVERY;
 use consign_core::node::Input;
 use consign_core::segment::Destinations;
-use consign_core::session::{Broken, Content, Promise, SessionCommand, SessionEvent, Submission};
+use consign_core::session::{
+    Broken, Content, Outcome, Promise, SessionCommand, SessionEvent, Submission,
+};
 use consign_core::store::{StoreEvent, StoreFault, StoreRequest};
 use consign_core::wire::Offer;
 
@@ -349,6 +351,65 @@ fn a_partial_that_is_gone_is_begun_anew_and_stops_nobody() {
         site.settle();
         let (next, offset, _) = accepted(&mut site);
         assert!(next != blob && offset == 0);
+        site.audit();
+    }
+}
+
+/// Hands in content that is too large to park; returns its segment and the file it lies in.
+fn submit_blob(site: &mut Site, name: &str, body: &[u8]) -> (consign_core::id::SegmentId, BlobNo) {
+    let client = site.client();
+    let ticket = TransferNo(1);
+    let size = Some(body.len() as u64);
+    site.input(Input::Session(client, SessionEvent::Reserve { ticket, size }));
+    site.settle();
+    let (blob, _, _) = accepted(site);
+    write(site, client, blob, 0, body);
+    site.store.request(client, StoreRequest::Finish { blob });
+    let offer = Site::make_offer(name, body, 1, to_alpha());
+    let submission = Box::new(Submission {
+        meta: offer.meta.clone(),
+        to: Destinations::named(vec!["beta".into()]).unwrap(),
+        id: offer.id,
+        digest: offer.digest,
+        size: offer.size,
+        content: Content::Blob(blob),
+    });
+    site.input(Input::Session(client, SessionEvent::Submit { ticket, submission }));
+    site.settle();
+    (offer.id, blob)
+}
+
+#[test]
+fn nothing_is_promised_on_content_that_is_known_to_be_lost() {
+    let body = [5; 70_000];
+    // Start-up misses it, a delivery cannot read it, the peer finds it wrong twice.
+    for how in 0..3 {
+        let mut site = Site::new(&["beta"]);
+        site.settle();
+        let (id, lost) = submit_blob(&mut site, "first", &body);
+        if how == 0 {
+            assert!(site.store.lose_file(lost));
+            site = site.restart();
+            site.settle();
+        } else {
+            let conn = site.session("beta");
+            let outcome = if how == 1 {
+                Outcome::Unreadable(StoreFault::Corrupt("short".into()))
+            } else {
+                Site::rejected(Refusal::Mismatch)
+            };
+            for _ in 0..how {
+                site.settle();
+                let (_, sending) = site.sendings().pop().expect("offered");
+                site.outcome(conn, sending.offer.transfer, outcome.clone());
+                site.settle();
+                site.wait(std::time::Duration::from_secs(10));
+            }
+        }
+        assert_ne!(site.delivery(id, "beta").unwrap().last_error, 0, "{how}");
+        let (second, fresh) = submit_blob(&mut site, "second", &body);
+        assert_eq!(site.segment(second).unwrap().body, Body::Blob(fresh), "{how}");
+        assert!(site.store.files().any(|(blob, _)| blob == fresh), "{how}");
         site.audit();
     }
 }
