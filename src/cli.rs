@@ -124,6 +124,14 @@ pub fn run(args: Vec<OsString>) -> Exit {
     match dispatch(cli.command, &global, socket) {
         Ok(exit) => exit,
         Err(Trouble::Failure(failure)) => {
+            let failure = match (failure.code, &global.config) {
+                // The same words start the site that was meant.
+                ("CN0601", Some(config)) => {
+                    let config = cmd::init::shown(config);
+                    failure.help(format!("start it with: consign serve -c {config}"))
+                }
+                _ => failure,
+            };
             out::failure(&failure, global.json);
             failure.exit
         }

@@ -18,7 +18,7 @@ pub struct BenchArgs {
     /// Size of the one large segment, or none
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub large: String,
-    /// How many segments of 1 KiB; the other sizes follow [default: 20000]
+    /// How many segments of 1 KiB; the other sizes follow
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub count: u64,
     /// Only the large segment

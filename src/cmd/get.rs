@@ -137,7 +137,7 @@ impl Target {
             std::process::id()
         ));
         let file = OpenOptions::new().write(true).create_new(true).mode(0o666).open(&beside);
-        let file = file.map_err(|e| unwritable(&beside, e))?;
+        let file = file.map_err(|e| unwritable(&path, e))?;
         Ok(Target::Beside { path, beside, file })
     }
 

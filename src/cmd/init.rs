@@ -189,6 +189,25 @@ impl Plan {
         Peer { name: self.name.clone(), address }
     }
 
+    /// Whether it is for another machine: a peer of its is reached over the network.
+    fn is_elsewhere(&self) -> bool {
+        self.peers.iter().any(|p| {
+            let host = p.address.rsplit_once(':').map_or(p.address.as_str(), |(host, _)| host);
+            let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
+            ip.map_or(host != "localhost", |ip| !ip.is_loopback())
+        })
+    }
+
+    /// What its peers have to know: HOST stands where only they can say how this site is reached.
+    fn to_tell(&self) -> Peer {
+        let unspecified = self.listen.is_none_or(|a| a.ip().is_unspecified());
+        if unspecified && self.is_elsewhere() {
+            let port = self.listen.map_or(PORT, |a| a.port());
+            return Peer { name: self.name.clone(), address: format!("HOST:{port}") };
+        }
+        self.as_peer()
+    }
+
     /// Adds this site to the peers of the other; the file is replaced whole or not at all.
     fn introduce(&self, dir: &Path, other: &Settings) -> Result<bool, Failure> {
         if other.node.peers.iter().any(|p| p.name == self.name) {
@@ -317,7 +336,7 @@ impl Report {
             "certificate_expires_at": date(self.until),
             "peers": peers,
             "introduced": self.introduced == Some(true),
-            "known_peer_lines": plan.as_peer().lines(),
+            "known_peer_lines": self.to_tell(plan).lines(),
         })
     }
 
@@ -354,8 +373,12 @@ impl Report {
         out
     }
 
+    fn to_tell(&self, plan: &Plan) -> Peer {
+        if self.introduced.is_some() { plan.as_peer() } else { plan.to_tell() }
+    }
+
     fn next_steps(&self, plan: &Plan, dir: &str, out: &mut String) {
-        let me = plan.as_peer();
+        let me = self.to_tell(plan);
         let Some((other_dir, other)) = &plan.sibling else {
             if plan.peers.is_empty() {
                 let second = if plan.name == "beta" { "gamma" } else { "beta" };
@@ -387,6 +410,15 @@ impl Report {
             }
             None => self.tell_peers(&me, other, out),
         }
+        if self.introduced.is_none() && plan.is_elsewhere() {
+            let _ = write!(
+                out,
+                "\nNext, start {other} again so that it knows {}, copy {dir}/ to its machine, and there:\n  \
+                 consign serve -c {dir}\nThen, here:\n  consign -c {other_dir} send FILE --to {} --wait\n",
+                plan.name, plan.name
+            );
+            return;
+        }
         let _ = write!(
             out,
             "\nNext, each in a terminal of its own:\n  consign serve -c {other_dir}\n  \
@@ -399,6 +431,9 @@ impl Report {
         let _ = write!(out, "\nTo make it known to {whom}, add to the configuration there:\n");
         for line in me.lines().lines() {
             let _ = writeln!(out, "  {line}");
+        }
+        if me.address.starts_with("HOST:") {
+            let _ = writeln!(out, "where HOST is the name or address of its machine");
         }
     }
 }

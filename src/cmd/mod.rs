@@ -16,6 +16,7 @@ use crate::admin::ledger::IdPrefix;
 
 /// Reads an id on the command line, or its beginning.
 fn id(text: &str) -> Result<String, String> {
-    let prefix = IdPrefix::parse(text).ok_or("it is not 6 to 64 hex digits")?;
+    let prefix = IdPrefix::parse(text)
+        .ok_or("it is not 6 to 64 hex digits of an id; `consign ls` shows ids")?;
     Ok(prefix.digits().into())
 }

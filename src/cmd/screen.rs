@@ -128,9 +128,9 @@ impl Progress {
         };
         let bar = ProgressBar::with_draw_target(total, target);
         let form = if total.is_some() {
-            "{prefix:<9} {bar:24.green/dim} {msg}"
+            "{prefix:<9} {bar:16.green/dim} {wide_msg}"
         } else {
-            "{prefix:<9} {spinner} {msg}"
+            "{prefix:<9} {spinner} {wide_msg}"
         };
         if let Ok(style) = ProgressStyle::with_template(form) {
             bar.set_style(style.progress_chars("█▓░"));

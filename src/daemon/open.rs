@@ -1,5 +1,6 @@
 //! What a site needs before it can run, opened in order.
 
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -127,7 +128,14 @@ fn bind(addresses: &[SocketAddr]) -> Result<(Vec<TcpListener>, Vec<SocketAddr>),
     for address in addresses {
         let refused = |e: std::io::Error| {
             let message = format!("cannot listen on {address}: {e}");
-            Failure::new(Exit::Failed, "CN0511", message)
+            let failure = Failure::new(Exit::Failed, "CN0511", message);
+            match e.kind() {
+                ErrorKind::AddrInUse => failure.help(
+                    "another process listens there; end it, or set another address under \
+                     listen.peers and in the peers' relay.known_peers",
+                ),
+                _ => failure,
+            }
         };
         let listener = TcpListener::bind(address).map_err(refused)?;
         bound.push(listener.local_addr().map_err(refused)?);

@@ -103,7 +103,8 @@ impl Live {
         }
         let mut err = std::io::stderr().lock();
         let _ = match (self.terminal, last) {
-            (true, false) => write!(err, "\r\x1b[K{line}"),
+            // A line that wraps could not be written over: the terminal cuts it off instead.
+            (true, false) => write!(err, "\r\x1b[K\x1b[?7l{line}\x1b[?7h"),
             (true, true) => writeln!(err, "\r\x1b[K{line}"),
             (false, _) => writeln!(err, "{line}"),
         };

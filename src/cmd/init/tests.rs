@@ -113,6 +113,19 @@ fn a_third_site_finds_a_free_port() {
 }
 
 #[test]
+fn a_site_for_another_machine_is_not_said_to_be_here() {
+    let root = tempfile::tempdir().expect("a directory");
+    let dir = |name: &str| root.path().join(name);
+    init(&args(&dir("alpha"))).expect("made");
+    let listen = Some("0.0.0.0:7400".parse().expect("an address"));
+    let peer = vec!["alpha=alpha.example.net:7400".to_string()];
+    let said = text(&InitArgs { ca: Some(dir("alpha")), listen, peer, ..args(&dir("gamma")) });
+    assert!(said.contains("address = \"HOST:7400\""), "{said}");
+    assert!(!said.contains("127.0.0.1"), "{said}");
+    assert!(said.contains("to its machine, and there:"), "{said}");
+}
+
+#[test]
 fn the_authority_may_be_given_as_files() {
     let root = tempfile::tempdir().expect("a directory");
     let (alpha, beta) = (root.path().join("alpha"), root.path().join("beta"));

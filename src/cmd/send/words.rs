@@ -17,7 +17,11 @@ pub(super) fn accepted(accepted: &Accepted, waits: bool, peers: &[Peer]) -> Stri
     } else {
         ("Already delivered", &accepted.delivered, "to")
     };
-    let who = if names.is_empty() { "nobody yet".into() } else { names.join(", ") };
+    let who = match (names.as_slice(), peers) {
+        ([], []) => "nobody yet".into(),
+        ([], _) => "this site only".into(),
+        (names, _) => names.join(", "),
+    };
     let (id, size) = (short(&accepted.id), human::bytes(accepted.size));
     let mut line = format!("{word:<9} {id}  {}  {size}  {rest} {who}", accepted.name);
     let mut notes = Vec::new();
@@ -41,7 +45,7 @@ pub(super) fn accepted(accepted: &Accepted, waits: bool, peers: &[Peer]) -> Stri
     if word != "Dead" && !accepted.dead.is_empty() {
         notes.push(format!("given up for {}", accepted.dead.join(", ")));
     }
-    if names.is_empty() && word == "Queued" {
+    if names.is_empty() && peers.is_empty() && word == "Queued" {
         notes.push("this site knows no peer yet; it goes to those it will know".into());
     }
     if word == "Queued" || word == "Already queued" {
