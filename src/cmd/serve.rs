@@ -63,7 +63,15 @@ pub fn run(args: &ServeArgs, global: &Global) -> Result<Exit, Trouble> {
     let logging = log::start(settings.log).map_err(thread)?;
     let daemon = Daemon::start(&settings, Overrides { force_fs: args.force_fs, observe: None })?;
     let stopper = daemon.stopper();
-    signals::on_stop(move || stopper.stop()).map_err(thread)?;
+    let node = settings.node.name.clone();
+    let stop = move || {
+        tracing::info!(
+            node,
+            "stopping: what is in flight is finished first, a second signal cuts it"
+        );
+        stopper.stop();
+    };
+    signals::on_stop(stop).map_err(thread)?;
     let ready = daemon.ready();
     let listen: Vec<String> = ready.listen.iter().map(ToString::to_string).collect();
     if logging.is_json() {

@@ -183,6 +183,7 @@ fn not_opened(e: &OpenError) -> Failure {
     let failure = Failure::new(exit, code, e.to_string());
     match e {
         OpenError::Locked { .. } => failure.help("`consign status` asks the process that runs"),
+        OpenError::FileSystem { .. } => failure.help("`serve --force-fs` takes it all the same"),
         _ => failure,
     }
 }

@@ -1,0 +1,108 @@
+//! The command line as a person meets it: usage, pipes, the first five minutes, the demo.
+
+use std::fs;
+use std::process::Stdio;
+
+use crate::site::{Site, consign, free_address};
+
+#[test]
+fn a_wrong_command_line_is_answered_with_what_was_meant() {
+    let table: [(&[&str], &str); 4] = [
+        (&["sned"], "send"),
+        (&["send", "--timout", "5s", "x"], "--timeout"),
+        (&["init", "--listen", "here"], "--listen"),
+        (&["-q", "-v", "status"], "--verbose"),
+    ];
+    for (args, meant) in table {
+        let output = consign().args(args).output().expect("the binary runs");
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
+        assert!(output.stdout.is_empty(), "{args:?}: {output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(meant), "{args:?}: {said}");
+        let output = consign().args(args).arg("--json").output().expect("the binary runs");
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
+        let said: serde_json::Value = serde_json::from_slice(&output.stderr).expect("one object");
+        assert_eq!((&said["schema"], &said["code"]), (&"consign.error/1".into(), &"CN0001".into()));
+    }
+}
+
+#[test]
+fn help_and_version_are_answers() {
+    for (args, words) in [(["--help"], "Exit codes"), (["--version"], env!("CARGO_PKG_VERSION"))] {
+        let output = consign().args(args).output().expect("the binary runs");
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert!(output.stderr.is_empty(), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains(words), "{output:?}");
+    }
+}
+
+#[test]
+fn a_reader_that_went_away_is_no_failure() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let made = folder.path().join("alpha");
+    let commands: [Vec<&str>; 2] = [vec!["--help"], vec!["init", made.to_str().expect("a path")]];
+    for args in commands {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = consign();
+        let output = command.args(&args).stdout(writer).stderr(Stdio::piped()).output();
+        let output = output.expect("the binary runs");
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {output:?}");
+        assert!(output.stderr.is_empty(), "{args:?}: {output:?}");
+    }
+    assert!(made.join("consign.toml").exists(), "what it did stays done");
+}
+
+#[test]
+fn the_first_five_minutes_need_no_editing() {
+    let folder = std::sync::Arc::new(tempfile::tempdir().expect("a temporary folder"));
+    let mut alpha = Site::at(&folder, "alpha", "smol");
+    let mut beta = Site::at(&folder, "beta", "std");
+    alpha.init(&[], None);
+    let mut command = consign();
+    command.arg("init").arg(&beta.dir).arg("--ca").arg(&alpha.dir).arg("--introduce");
+    let output = command.args(["--listen", &beta.address.to_string()]).output().expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("alpha knows beta"), "{said}");
+    assert!(said.contains("consign serve -c "), "{said}");
+    alpha.serve();
+    beta.serve();
+    let file = folder.path().join("video.mp4");
+    fs::write(&file, vec![9; 150_000]).expect("a file");
+    let output = alpha.run(&["send", file.to_str().expect("a path"), "--to", "beta", "--wait"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let id = beta.segments()[0]["id"].as_str().expect("an id").to_owned();
+    let back = folder.path().join("back.mp4");
+    let output = beta.run(&["get", &id[..12], "-o", back.to_str().expect("a path")]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(fs::read(back).expect("it came"), fs::read(file).expect("it is there"));
+    for mut site in [alpha, beta] {
+        assert_eq!(site.run(&["stop", "--wait"]).status.code(), Some(0));
+        assert_eq!(site.wait().code(), Some(0));
+    }
+}
+
+#[test]
+fn the_demo_relays_and_compares() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let dir = folder.path().join("demo");
+    let files = ["small", "large"].map(|name| folder.path().join(name));
+    for (file, size) in files.iter().zip([100, 300_000]) {
+        fs::write(file, vec![5; size]).expect("a file");
+    }
+    let output = consign().args(["--json", "demo", "--dir"]).arg(&dir).args(&files).output();
+    let output = output.expect("the binary runs");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one object");
+    assert_eq!((&said["schema"], &said["good"]), (&"consign.demo/1".into(), &true.into()));
+    assert_eq!(said["directions"][0]["runtimes"], "smol -> std");
+    assert_eq!(said["directions"][0]["equal"], 2);
+    // Where it was can be looked at: the sites are whole.
+    let mut beta = consign();
+    beta.env("CONSIGN_LISTEN_PEERS", free_address().to_string());
+    let output = beta.arg("-c").arg(dir.join("beta")).arg("status").output().expect("it runs");
+    assert_eq!(output.status.code(), Some(69), "the configuration is good, nobody serves");
+    let again = consign().args(["demo", "--dir"]).arg(&dir).output().expect("the binary runs");
+    assert_eq!(again.status.code(), Some(1), "a directory in use is refused: {again:?}");
+}
