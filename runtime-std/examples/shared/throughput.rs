@@ -2,8 +2,8 @@
 //!
 //! Four streams of 1 GiB each, taken in turns, the median of several: rustls's buffered connections with
 //! large buffers; rustls by way of `TlsConn` and blocking sockets; the runtime as receiver of the first's
-//! sender; the runtime as sender to the second's receiver. The CPU time is that of both ends together, and steadier than the rate
-//! where others use the machine.
+//! sender; the runtime as sender to the second's receiver. The CPU time is that of both ends together,
+//! and steadier than the rate where others use the machine.
 
 use std::io::{BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
