@@ -3,7 +3,7 @@
 
 use consign_runtime_std as runtime;
 
-#[path = "../../runtime-std/tests/shared/idle.rs"]
+#[path = "../../runtime-std/examples/shared/idle.rs"]
 mod idle;
 #[path = "../../runtime-std/tests/shared/mod.rs"]
 mod shared;

@@ -5,7 +5,7 @@ use consign_runtime_std as runtime;
 
 #[path = "../../runtime-std/tests/shared/mod.rs"]
 mod shared;
-#[path = "../../runtime-std/tests/shared/throughput.rs"]
+#[path = "../../runtime-std/examples/shared/throughput.rs"]
 mod throughput;
 
 fn main() {
