@@ -36,6 +36,14 @@ struct Item {
     mismatches: u32,
 }
 
+impl Item {
+    /// Whether a later transfer can continue it: a number is used for one file only, so without a
+    /// checkpoint to go on from the next attempt gets a number of its own.
+    fn can_go_on(&self) -> bool {
+        self.row.digest != UNKNOWN && self.row.offset > 0
+    }
+}
+
 /// Everything that is in `incoming` and `doomed`.
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
@@ -56,10 +64,14 @@ impl Incoming {
         let mut old = core::mem::take(&mut self.items);
         self.by_source.clear();
         for (blob, row) in &recovery.incoming {
-            let item = match old.remove(blob) {
+            let mut item = match old.remove(blob) {
                 Some(item) => Item { row: row.clone(), ..item },
                 None => Item { row: row.clone(), writer: None, offer: None, mismatches: 0 },
             };
+            if item.writer.is_none() && !item.can_go_on() {
+                // Left by a crash; it goes with those whose time is over.
+                item.row.expires_at = 0;
+            }
             self.by_source.insert((row.digest, SiteNo(row.source)), *blob);
             self.items.insert(*blob, item);
         }
@@ -98,9 +110,13 @@ impl Node {
             let text = "this content is being received already".to_string();
             return Err((Refusal::Busy, 1_000, text));
         }
-        let blob = match same {
+        let left = same.filter(|b| self.incoming.items.get(b).is_some_and(Item::can_go_on));
+        let blob = match left {
             Some(blob) => blob,
             None => {
+                if let Some(dead) = same {
+                    self.doom_incoming(dead);
+                }
                 self.admit_bytes(offer.size, true)?;
                 let mismatches = found.source.map_or(0, |s| s.mismatches);
                 self.reserve(now, offer.digest, source, offer.size, mismatches)
@@ -328,10 +344,10 @@ impl Node {
         let expires_at = now.wall.after(self.config.partial_ttl).0;
         let Some(item) = self.incoming.items.get_mut(&blob) else { return };
         item.writer = None;
-        if item.row.digest == UNKNOWN || item.row.offset == 0 {
-            self.doom_incoming(blob);
-        } else {
+        if item.can_go_on() {
             item.row.expires_at = expires_at;
+        } else {
+            self.doom_incoming(blob);
         }
     }
 
