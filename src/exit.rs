@@ -35,7 +35,7 @@ pub enum Exit {
 pub struct Failure {
     /// How the process ends.
     pub exit: Exit,
-    /// Stable code, such as `CN0101`.
+    /// Stable code, such as `CN0201`.
     pub code: &'static str,
     /// What happened, with the numbers, lower-case, without a full stop.
     pub message: String,
@@ -80,4 +80,43 @@ pub struct Global {
     pub quiet: bool,
     /// `-v`, counted.
     pub verbose: u8,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    /// Every `CN` with four digits in a text.
+    fn codes(text: &str, into: &mut BTreeSet<String>) {
+        for (at, _) in text.match_indices("CN0") {
+            let code = text.get(at..at + 6).unwrap_or_default();
+            if code.len() == 6 && code.bytes().skip(2).all(|b| b.is_ascii_digit()) {
+                into.insert(code.to_owned());
+            }
+        }
+    }
+
+    fn of_folder(folder: &Path, into: &mut BTreeSet<String>) {
+        for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                of_folder(&path, into);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                codes(&std::fs::read_to_string(&path).expect("a source file"), into);
+            }
+        }
+    }
+
+    #[test]
+    fn every_code_is_on_the_page_and_no_other() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let (mut used, mut told) = (BTreeSet::new(), BTreeSet::new());
+        of_folder(&root.join("src"), &mut used);
+        let page = std::fs::read_to_string(root.join("docs/CODES.md")).expect("the page");
+        for line in page.lines().filter(|line| line.starts_with("| CN")) {
+            codes(line.split('|').nth(1).unwrap_or_default(), &mut told);
+        }
+        assert_eq!(used, told);
+    }
 }

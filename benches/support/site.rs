@@ -117,8 +117,14 @@ impl Site {
     pub fn deliver(&mut self, count: u64) -> Res<Spent> {
         let before = self.spent;
         let conn = self.conn.ok_or("nobody is connected")?;
+        let mut idle = 0;
         while self.spent.sent - before.sent < count {
+            let sent = self.spent.sent;
             self.turn()?;
+            idle = if self.spent.sent == sent { idle + 1 } else { 0 };
+            if idle > 10_000 {
+                return Err(format!("nothing left to deliver after {sent}").into());
+            }
             while let Some(transfer) = self.unanswered.pop_front() {
                 let outcome = SessionEvent::Outcome { transfer, outcome: Outcome::Acked };
                 self.inbox.push_back(Input::Session(conn, outcome));

@@ -48,8 +48,10 @@ impl fmt::Debug for TlsSetup {
     }
 }
 
-/// Most bytes kept of a record or handshake message that is not whole yet.
+/// Most bytes kept of a record or message that is not whole yet.
 pub const HELD_MAX: usize = 32 << 10;
+/// The same while nobody knows whose they are.
+pub const HANDSHAKE_HELD_MAX: usize = 16 << 10;
 /// Length of a record's header.
 const RECORD_HEADER: usize = 5;
 
@@ -85,10 +87,12 @@ pub enum TlsFault {
     #[error("the connection was cut (no tls close_notify)")]
     Truncated,
     /// A record or handshake message is larger than this side keeps.
-    #[error("a tls message of more than {held} bytes exceeds the limit of {HELD_MAX}")]
+    #[error("a tls message of more than {held} bytes exceeds the limit of {limit}")]
     Oversized {
         /// Bytes kept so far.
         held: usize,
+        /// Most bytes kept.
+        limit: usize,
     },
 }
 
@@ -285,11 +289,14 @@ impl TlsConn {
     }
 
     fn judge_held(&self) -> Result<(), TlsFault> {
-        let waiting = self.identity.is_some() && !self.open;
-        if self.held.len() > HELD_MAX && !waiting {
-            return Err(TlsFault::Oversized { held: self.held.len() });
-        }
-        Ok(())
+        let limit = match (self.open, self.identity.is_some()) {
+            (true, _) => HELD_MAX,
+            (false, false) => HANDSHAKE_HELD_MAX,
+            // What lies there will be read when it is opened, and nothing more is read until then.
+            (false, true) => return Ok(()),
+        };
+        let held = self.held.len();
+        if held > limit { Err(TlsFault::Oversized { held, limit }) } else { Ok(()) }
     }
 
     /// Shows `data` to rustls until it wants more or the handshake ends; returns how much is used up.

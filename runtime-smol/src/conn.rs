@@ -117,7 +117,6 @@ pub(crate) async fn serve(
     let mut carrier =
         Carrier { context: &context, mailbox: &mailbox, socket, readable, writable, ending, timer };
     let served = AssertUnwindSafe(carrier.run(&mut conn)).catch_unwind().await;
-    drop(carrier);
     if served.is_err() {
         // What a panicking session left behind is not looked at again.
         conn.link().broken("the session panicked".to_string());

@@ -11,8 +11,14 @@ mod shared;
 fn main() {
     const COUNT: u32 = 100_000;
     for round in 1..=3 {
-        let took = relay::Two::start(COUNT, 1_024).relay(COUNT);
+        let two = relay::Two::start(COUNT, 1_024);
+        let took = two.relay(COUNT);
         let rate = f64::from(COUNT) / took.as_secs_f64();
-        println!("std, round {round}: {COUNT} segments of 1 KiB, {rate:.0} a second");
+        println!(
+            "std, round {round}: {COUNT} segments of 1 KiB, {rate:.0} a second; CPU by thread:"
+        );
+        for (name, seconds) in relay::cpu() {
+            println!("  {name:12} {:6.1} us a segment", seconds * 1e6 / f64::from(COUNT));
+        }
     }
 }

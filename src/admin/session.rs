@@ -351,7 +351,8 @@ impl AdminSession {
                 self.text(now, code, word, out);
             }
             (Task::Ask(asked, Route::Stop), Answer::Stopping) if asked == ticket => {
-                let shape = Stopping { schema: "consign.stopping/1".into(), stopping: true };
+                let (schema, pid) = ("consign.stopping/1".into(), std::process::id());
+                let shape = Stopping { schema, stopping: true, pid };
                 self.shape(now, 202, &[], &shape, out);
             }
             (Task::Progress(asked, mut segment), Answer::Progress(sent)) if asked == ticket => {

@@ -237,6 +237,8 @@ pub struct Stopping {
     pub schema: String,
     /// Always true.
     pub stopping: bool,
+    /// The process that stops.
+    pub pid: u32,
 }
 
 /// A refusal.

@@ -97,6 +97,11 @@ impl Admin {
         Admin { path: path.to_path_buf(), asks: None }
     }
 
+    /// Hangs up: a site that stops waits a while for those who have not.
+    pub(super) fn close(&mut self) {
+        self.asks = None;
+    }
+
     /// What the site says of itself.
     pub(super) fn status(&mut self) -> Result<Status, Failure> {
         let mut lane = match self.asks.take() {

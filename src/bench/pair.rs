@@ -98,6 +98,7 @@ impl Site {
     }
 
     fn stop(mut self) -> Result<(), Failure> {
+        self.admin.close();
         match self.carrier.take() {
             None => Ok(()),
             Some(Carrier::Here(daemon)) => {
@@ -114,6 +115,7 @@ impl Site {
 
 impl Drop for Site {
     fn drop(&mut self) {
+        self.admin.close();
         match self.carrier.take() {
             None => {}
             Some(Carrier::Here(daemon)) => {

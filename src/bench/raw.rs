@@ -15,7 +15,7 @@ use super::{Load, failed};
 use crate::exit::Failure;
 
 /// How long each figure is measured, about.
-const SPELL: Duration = Duration::from_millis(700);
+const SPELL: Duration = Duration::from_millis(300);
 /// Bytes written and read at a time.
 const BLOCK: usize = 256 << 10;
 
@@ -42,6 +42,24 @@ impl Raw {
             synced.push((load.size, rate));
         }
         Ok(Raw { tls, synced })
+    }
+
+    /// The middle of several measurements, figure by figure.
+    ///
+    /// # Panics
+    /// When there are none.
+    pub(super) fn median(all: &[Raw]) -> Raw {
+        let first = all.first().expect("something was measured");
+        let middle = |figure: &dyn Fn(&Raw) -> f64| {
+            let mut figures: Vec<f64> = all.iter().map(figure).collect();
+            figures.sort_by(f64::total_cmp);
+            figures.get(figures.len() / 2).copied().unwrap_or_default()
+        };
+        let sizes = first.synced.iter().map(|(size, _)| *size);
+        Raw {
+            tls: middle(&|raw| raw.tls),
+            synced: sizes.map(|size| (size, middle(&|raw| raw.synced(size)))).collect(),
+        }
     }
 
     /// The synced rate of a size.

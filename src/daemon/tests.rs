@@ -13,8 +13,6 @@ use crate::cmd::init::{self, InitArgs};
 use crate::config::{self, Layers, Runtime, Settings};
 use crate::exit::{Exit, Failure};
 
-const FORCED: Overrides = Overrides { force_fs: true, observe: None };
-
 struct Sites {
     root: tempfile::TempDir,
 }
@@ -61,7 +59,7 @@ fn free() -> SocketAddr {
 }
 
 fn start(settings: &Settings) -> Result<Daemon, Failure> {
-    Daemon::start(settings, FORCED)
+    Daemon::start(settings, Overrides { force_fs: true, ..Overrides::default() })
 }
 
 /// One request on a connection of its own; the answer's head and body.

@@ -27,7 +27,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use crate::config::TlsFiles;
 use crate::exit::{Exit, Failure};
 use identity::{Rules, Site};
-use verify::{ToOurAuthorities, is_about_time};
+use verify::{ToOurAuthorities, Welcome, is_about_time};
 
 /// The protocol that both sides must name.
 pub const ALPN: &[u8] = b"consign/1";
@@ -122,10 +122,10 @@ impl Credentials {
             failure("CN0314", "the private key does not belong to the certificate".into())
         })?;
         let roots = Arc::new(root_store(&self.roots)?);
-        let to_ours = ToOurAuthorities::new(roots.clone(), provider.clone());
+        let rules = Arc::new(Rules::new(own.clone(), config, sha256));
+        let to_ours = ToOurAuthorities::new(roots.clone(), provider.clone(), rules.clone());
         let warning = own_chain(&to_ours, &self.chain, &own)?;
-        let (client, server) = self.configs(provider, roots, to_ours)?;
-        let rules = Rules::new(own.clone(), config, sha256);
+        let (client, server) = self.configs(provider, roots, to_ours, &rules)?;
         let identify = move |chain: &[CertificateDer<'_>]| {
             rules.judge(chain, now()).map_err(|e| format!("{e} [{}]", e.code()))
         };
@@ -138,12 +138,14 @@ impl Credentials {
         provider: Arc<CryptoProvider>,
         roots: Arc<RootCertStore>,
         to_ours: ToOurAuthorities,
+        rules: &Arc<Rules>,
     ) -> Result<(Arc<ClientConfig>, Arc<ServerConfig>), Failure> {
         let wrong = |e: rustls::Error| failure("CN0315", format!("TLS cannot be set up: {e}"));
         let versions = &[&rustls::version::TLS13];
         let clients = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
             .build()
             .map_err(|e| failure("CN0315", format!("the authorities cannot be used: {e}")))?;
+        let clients = Arc::new(Welcome::new(clients, rules.clone()));
         let mut server = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(versions)
             .map_err(wrong)?

@@ -10,7 +10,9 @@ use consign_core::session::Identity;
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, SanType, date_time_ymd};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConnection, Error, ProtocolVersion, ServerConnection};
+use rustls::{
+    AlertDescription, CertificateError, ClientConnection, Error, ProtocolVersion, ServerConnection,
+};
 
 use super::identity::{Rules, Site, Unwelcome};
 use super::{ALPN, Credentials, Loaded, now, sha256};
@@ -48,11 +50,15 @@ fn site(authority: &Authority, name: &str, peers: &[(&str, Option<[u8; 32]>)]) -
 
 type Judged = Result<Identity, String>;
 
+fn ends(client: &Loaded, server: &Loaded) -> (ClientConnection, ServerConnection) {
+    let name = ServerName::try_from("site.invalid").expect("a name");
+    let c = ClientConnection::new(client.setup.client.clone(), name).expect("client");
+    (c, ServerConnection::new(server.setup.server.clone()).expect("server"))
+}
+
 /// Shakes hands; who each side says the other is, or why TLS itself refused, client first.
 fn meet(client: &Loaded, server: &Loaded) -> Result<(Judged, Judged), Error> {
-    let name = ServerName::try_from("site.invalid").expect("a name");
-    let mut c = ClientConnection::new(client.setup.client.clone(), name)?;
-    let mut s = ServerConnection::new(server.setup.server.clone())?;
+    let (mut c, mut s) = ends(client, server);
     shake(&mut c, &mut s)?;
     let identify = |loaded: &Loaded, chain: Option<&[CertificateDer<'_>]>| {
         (loaded.setup.identify)(chain.unwrap_or_default())
@@ -125,25 +131,48 @@ fn a_second_meeting_is_a_full_handshake_again() {
     let alpha = site(&ours, "alpha", &[("beta", None)]);
     let beta = site(&ours, "beta", &[("alpha", None)]);
     for _ in 0..2 {
-        let name = ServerName::try_from("site.invalid").expect("a name");
-        let mut c = ClientConnection::new(alpha.setup.client.clone(), name).expect("client");
-        let mut s = ServerConnection::new(beta.setup.server.clone()).expect("server");
+        let (mut c, mut s) = ends(&alpha, &beta);
         shake(&mut c, &mut s).expect("TLS");
         assert_eq!(c.handshake_kind(), Some(rustls::HandshakeKind::Full));
         assert!(c.early_data().is_none());
     }
 }
 
+/// What ends a handshake: the sentence, and what the other side is told.
+fn turned_away(client: &Loaded, server: &Loaded, by_client: bool) -> (String, Error) {
+    let (mut c, mut s) = ends(client, server);
+    let error = shake(&mut c, &mut s).expect_err("turned away");
+    let Error::InvalidCertificate(CertificateError::Other(why)) = error else {
+        panic!("{error}");
+    };
+    let mut alert = Vec::new();
+    let told = if by_client {
+        c.write_tls(&mut alert).expect("memory");
+        s.read_tls(&mut alert.as_slice()).expect("memory");
+        s.process_new_packets().map(|_| ())
+    } else {
+        // The server's own handshake is in the way of the alert: the client reads both.
+        while s.wants_write() {
+            s.write_tls(&mut alert).expect("memory");
+        }
+        c.read_tls(&mut alert.as_slice()).expect("memory");
+        c.process_new_packets().map(|_| ())
+    };
+    (why.to_string(), told.expect_err("told"))
+}
+
 #[test]
-fn strangers_are_turned_away_by_name() {
+fn strangers_are_turned_away_by_name_and_told_so() {
     let ours = authority();
     let alpha = site(&ours, "alpha", &[("beta", None)]);
     let gamma = site(&ours, "gamma", &[("alpha", None)]);
-    let (_, seen) = meet(&gamma, &alpha).expect("TLS");
-    assert_eq!(seen, Err("gamma is not among relay.known_peers [CN0305]".into()));
-    let twin = site(&ours, "alpha", &[("alpha-2", None)]);
-    let (_, seen) = meet(&twin, &alpha).expect("TLS");
-    assert!(seen.expect_err("ourselves").ends_with("[CN0306]"));
+    let unknown = "gamma is not among relay.known_peers [CN0305]";
+    let told = Error::AlertReceived(AlertDescription::CertificateUnknown);
+    assert_eq!(turned_away(&gamma, &alpha, false), (unknown.into(), told.clone()));
+    assert_eq!(turned_away(&alpha, &gamma, true), (unknown.into(), told));
+    let twin = site(&ours, "alpha", &[("alpha-2", None), ("alpha", None)]);
+    let (why, _) = turned_away(&twin, &alpha, true);
+    assert!(why.ends_with("[CN0306]"), "{why}");
 }
 
 #[test]
@@ -178,7 +207,8 @@ impl rustls::client::ResolvesClientCert for Nobody {
 fn a_client_without_a_certificate_is_refused() {
     let ours = authority();
     let alpha = site(&ours, "alpha", &[("beta", None)]);
-    let mut client = (*alpha.setup.client).clone();
+    let beta = site(&ours, "beta", &[("alpha", None)]);
+    let mut client = (*beta.setup.client).clone();
     client.client_auth_cert_resolver = Arc::new(Nobody);
     let name = ServerName::try_from("site.invalid").expect("a name");
     let mut c = ClientConnection::new(Arc::new(client), name).expect("client");

@@ -1,7 +1,9 @@
-//! The dialling side's check of the chain: to our own authorities, for servers, without a host name.
+//! What each side checks during the handshake: the chain, to our own authorities, and then whom the
+//! certificate names.
 //!
 //! Sites are known by the name in their certificate, not by the host they are dialled at, so a host name
-//! proves nothing here; who it is, [`super::identity`] judges once the handshake is done.
+//! proves nothing here. Judging the name within the handshake sends the other side an alert, so that its
+//! operator sees that it was refused and not just that the connection ended.
 
 use std::sync::Arc;
 
@@ -10,23 +12,100 @@ use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::{CryptoProvider, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
-    CertificateError, DigitallySignedStruct, Error, PeerIncompatible, RootCertStore,
-    SignatureScheme,
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError,
+    PeerIncompatible, RootCertStore, SignatureScheme,
 };
 
-/// Verifies chains to our authorities.
+use super::identity::{Rules, Unwelcome};
+
+/// Why a handshake was ended, as it goes through rustls.
+#[derive(Debug, thiserror::Error)]
+#[error("{why} [{}]", .why.code())]
+struct Refused {
+    why: Unwelcome,
+}
+
+fn judge(rules: &Rules, leaf: &CertificateDer<'_>, now: UnixTime) -> Result<(), Error> {
+    let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+    let judged = rules.judge(std::slice::from_ref(leaf), seconds);
+    judged
+        .map(|_| ())
+        .map_err(|why| CertificateError::Other(OtherError(Arc::new(Refused { why }))).into())
+}
+
+/// The listening side: rustls verifies the chain, the rules say whether that site is welcome.
+#[derive(Debug)]
+pub struct Welcome {
+    chains: Arc<dyn ClientCertVerifier>,
+    rules: Arc<Rules>,
+}
+
+impl Welcome {
+    /// Chains verified by `chains`, names judged by `rules`.
+    #[must_use]
+    pub fn new(chains: Arc<dyn ClientCertVerifier>, rules: Arc<Rules>) -> Welcome {
+        Welcome { chains, rules }
+    }
+}
+
+impl ClientCertVerifier for Welcome {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.chains.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let verified = self.chains.verify_client_cert(end_entity, intermediates, now)?;
+        judge(&self.rules, end_entity, now)?;
+        Ok(verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.chains.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.chains.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.chains.supported_verify_schemes()
+    }
+}
+
+/// The dialling side: verifies chains to our authorities, and judges names by the rules.
 #[derive(Debug)]
 pub struct ToOurAuthorities {
     roots: Arc<RootCertStore>,
     provider: Arc<CryptoProvider>,
+    rules: Arc<Rules>,
 }
 
 impl ToOurAuthorities {
     /// A verifier that believes these authorities.
     #[must_use]
-    pub fn new(roots: Arc<RootCertStore>, provider: Arc<CryptoProvider>) -> ToOurAuthorities {
-        ToOurAuthorities { roots, provider }
+    pub fn new(
+        roots: Arc<RootCertStore>,
+        provider: Arc<CryptoProvider>,
+        rules: Arc<Rules>,
+    ) -> ToOurAuthorities {
+        ToOurAuthorities { roots, provider, rules }
     }
 
     /// Verifies a chain: signatures, validity at `now`, and use as a server.
@@ -61,6 +140,7 @@ impl ServerCertVerifier for ToOurAuthorities {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         self.chain(end_entity, intermediates, now)?;
+        judge(&self.rules, end_entity, now)?;
         Ok(ServerCertVerified::assertion())
     }
 

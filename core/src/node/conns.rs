@@ -31,6 +31,8 @@ pub(super) struct PeerConn {
     pub retires_at: Instant,
     /// Closed then at the latest.
     pub ends_at: Instant,
+    /// What it did wrong, if anything: its session closes itself, and the peer is not dialled at once.
+    pub fault: Option<String>,
 }
 
 /// What the node keeps of a connection.
@@ -103,6 +105,7 @@ impl Node {
             transfers: BTreeMap::new(),
             retires_at: retires.min(Instant(margin)),
             ends_at: retires.after(CERTIFICATE_MARGIN).min(certificate_ends),
+            fault: None,
         };
         let conn_state =
             Conn { peer: Some(peer_conn), allowance: CREDIT_START, incoming: BTreeSet::new() };
@@ -177,6 +180,7 @@ impl Node {
             self.incoming_cut(now, blob);
         }
         let Some(peer_conn) = gone.peer else { return };
+        let why = peer_conn.fault.as_deref().filter(|_| why.is_empty()).unwrap_or(why);
         for seq in peer_conn.transfers.into_values() {
             let verdict = Verdict::Failed {
                 cause: Cause::SessionLost,
@@ -216,6 +220,14 @@ impl Node {
             let peer = peer.name.clone();
             out.push(Action::Note(Note::SessionUp { peer, epoch, dialled }));
         }
+    }
+
+    /// The peer broke the protocol, went silent, or left with a complaint.
+    pub(super) fn faulted(&mut self, conn: ConnId, text: String, out: &mut Vec<Action>) {
+        if let Some(peer) = self.conns.get_mut(&conn).and_then(|c| c.peer.as_mut()) {
+            peer.fault = Some(text.clone());
+        }
+        out.push(Action::Note(Note::Warn { code: "protocol", text }));
     }
 
     pub(super) fn dial_failed(&mut self, now: Now, site: SiteNo, why: String) {

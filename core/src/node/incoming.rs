@@ -37,9 +37,8 @@ struct Item {
 }
 
 impl Item {
-    /// Whether a later transfer can continue it: a number is used for one file only, so without a
-    /// checkpoint to go on from the next attempt gets a number of its own.
-    fn can_go_on(&self) -> bool {
+    /// Whether a later transfer may go on with it: there is a checkpoint, and it is known of what.
+    fn can_resume(&self) -> bool {
         self.row.digest != UNKNOWN && self.row.offset > 0
     }
 }
@@ -68,8 +67,8 @@ impl Incoming {
                 Some(item) => Item { row: row.clone(), ..item },
                 None => Item { row: row.clone(), writer: None, offer: None, mismatches: 0 },
             };
-            if item.writer.is_none() && !item.can_go_on() {
-                // Left by a crash; it goes with those whose time is over.
+            // Nobody can go on with it: it goes in the next turn.
+            if item.writer.is_none() && !item.can_resume() {
                 item.row.expires_at = 0;
             }
             self.by_source.insert((row.digest, SiteNo(row.source)), *blob);
@@ -110,12 +109,13 @@ impl Node {
             let text = "this content is being received already".to_string();
             return Err((Refusal::Busy, 1_000, text));
         }
-        let left = same.filter(|b| self.incoming.items.get(b).is_some_and(Item::can_go_on));
-        let blob = match left {
+        let resumes = same.filter(|b| self.incoming.items.get(b).is_some_and(Item::can_resume));
+        let blob = match resumes {
             Some(blob) => blob,
             None => {
-                if let Some(dead) = same {
-                    self.doom_incoming(dead);
+                // Its file may be there, and a file is created once: a new number.
+                if let Some(blob) = same {
+                    self.doom_incoming(blob);
                 }
                 self.admit_bytes(offer.size, true)?;
                 let mismatches = found.source.map_or(0, |s| s.mismatches);
@@ -315,6 +315,16 @@ impl Node {
                 self.doom_incoming(blob);
                 (Refusal::DiskFull, 10_000, text)
             }
+            // A partial that is gone, too short or no file: it was never promised, and what is there is
+            // not gone on with.
+            Broken::Store(fault @ (StoreFault::Missing(_) | StoreFault::Corrupt(_))) => {
+                self.doom_incoming(blob);
+                out.push(Action::Note(Note::Warn {
+                    code: "partial_lost",
+                    text: format!("content file {blob} is begun anew: {fault}"),
+                }));
+                (Refusal::Busy, 1_000, fault.to_string())
+            }
             Broken::Store(fault) => {
                 // A failed write or fsync is not retried on a file; nothing of it can be trusted.
                 out.push(Action::Halt(format!("content file {blob}: {fault}")));
@@ -344,7 +354,7 @@ impl Node {
         let expires_at = now.wall.after(self.config.partial_ttl).0;
         let Some(item) = self.incoming.items.get_mut(&blob) else { return };
         item.writer = None;
-        if item.can_go_on() {
+        if item.can_resume() {
             item.row.expires_at = expires_at;
         } else {
             self.doom_incoming(blob);

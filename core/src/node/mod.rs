@@ -199,9 +199,7 @@ impl Node {
             // Nothing is routed by way of others in this version, so nobody owes receipts.
             SessionEvent::Receipt(_) | SessionEvent::ReceiptOk { .. } => {}
             SessionEvent::Want { transfer, .. } => self.unwanted(conn, transfer, out),
-            SessionEvent::Fault(text) => {
-                out.push(Action::Note(Note::Warn { code: "protocol", text }));
-            }
+            SessionEvent::Fault(text) => self.faulted(conn, text, out),
         }
     }
 

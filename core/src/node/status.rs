@@ -76,7 +76,8 @@ impl Node {
             next_due: peer.next_due(),
             oldest: oldest
                 .filter_map(|(key, _)| accepted(key.seq))
-                .chain(peer.flights.keys().filter_map(|seq| accepted(*seq)))
+                // Accept numbers and effective time grow together: the first in flight is the oldest.
+                .chain(peer.flights.keys().next().and_then(|seq| accepted(*seq)))
                 .min(),
             last_error: peer.last_error.clone(),
             last_acked: peer.last_acked,

@@ -5,6 +5,7 @@ use alloc::string::{String, ToString};
 use rustls::unbuffered::{
     ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic,
 };
+use rustls::{AlertDescription, CertificateError};
 
 use super::TlsFault;
 use crate::sendbuf::SendBuffer;
@@ -143,7 +144,15 @@ fn short(error: EncryptError) -> Short {
 #[allow(clippy::wildcard_enum_match_arm, reason = "an enum of another crate that grows")]
 fn fault_of(error: rustls::Error) -> TlsFault {
     match error {
+        // What a site says to a peer that it does not know, or whose certificate is not the pinned one.
+        rustls::Error::AlertReceived(alert @ AlertDescription::CertificateUnknown) => {
+            TlsFault::Alert(alloc::format!("it does not take this site as its peer ({alert:?})"))
+        }
         rustls::Error::AlertReceived(alert) => TlsFault::Alert(alloc::format!("{alert:?}")),
+        // The chain is good, and who set up the verifier does not want its bearer.
+        rustls::Error::InvalidCertificate(CertificateError::Other(why)) => {
+            TlsFault::Unwelcome(why.to_string())
+        }
         rustls::Error::InvalidCertificate(why) => TlsFault::Certificate(why.to_string()),
         rustls::Error::NoCertificatesPresented => TlsFault::NoCertificate,
         rustls::Error::NoApplicationProtocol => TlsFault::Alpn,

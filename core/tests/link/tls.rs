@@ -1,7 +1,7 @@
 //! [`TlsConn`] against itself and against rubbish.
 
 use consign_core::sendbuf::SendBuffer;
-use consign_core::tls::{HELD_MAX, TlsConn, TlsFault, TlsSetup};
+use consign_core::tls::{HANDSHAKE_HELD_MAX, TlsConn, TlsFault, TlsSetup};
 use quickcheck::quickcheck;
 
 use crate::pki::{Ca, two_sites};
@@ -269,7 +269,7 @@ fn a_large_unfinished_message_is_refused() {
         let result = server.receive(piece, &mut out, &mut |_| panic!("data"));
         assert!(fault.is_none() || result.is_err());
         fault = result.err();
-        assert!(server.held() <= HELD_MAX + 1_000);
+        assert!(server.held() <= HANDSHAKE_HELD_MAX + 1_000);
     }
     assert!(matches!(fault, Some(TlsFault::Oversized { .. })), "{fault:?}");
 }
@@ -302,7 +302,7 @@ quickcheck! {
         for piece in bytes.chunks_mut(split % 7 + 1) {
             fault = fault || server.receive(piece, &mut out, &mut |_| panic!("data")).is_err();
         }
-        server.is_handshaking() && server.held() <= HELD_MAX
+        server.is_handshaking() && server.held() <= HANDSHAKE_HELD_MAX
     }
 
     fn a_flipped_bit_is_noticed(position: usize, bit: u8) -> bool {

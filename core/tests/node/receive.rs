@@ -331,3 +331,74 @@ fn a_local_client_that_goes_away_leaves_nothing_behind() {
     assert_eq!(site.store.files().count(), 0);
     site.audit();
 }
+
+#[test]
+fn what_was_begun_and_not_checkpointed_is_given_up_at_start_up() {
+    let mut site = Site::new(&["beta"]);
+    let conn = site.session("beta");
+    site.settle();
+    let body = [7; 70_000];
+    let offer = offer_blob(&mut site, conn, 1, &body);
+    let client = site.client();
+    let event = SessionEvent::Reserve { ticket: TransferNo(1), size: Some(1 << 20) };
+    site.input(Input::Session(client, event));
+    site.settle();
+    let blobs: Vec<(ConnId, BlobNo)> = site
+        .promises()
+        .into_iter()
+        .map(|(conn, promise)| match promise {
+            Promise::Accept { blob, .. } => (conn, blob),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(blobs.len(), 2);
+    for (conn, blob) in &blobs {
+        write(&mut site, *conn, *blob, 0, &[7; 1000]);
+        // Killed here.
+        site.store.request(*conn, StoreRequest::Abandon { blob: *blob });
+    }
+    let mut site = site.restart();
+    let conn = site.session("beta");
+    offer_blob(&mut site, conn, 1, &body);
+    site.settle();
+    let (blob, offset, _) = accepted(&mut site);
+    assert!(offset == 0 && blobs.iter().all(|(_, old)| *old != blob), "{blob} was begun before");
+    let rows = (site.store.rows(Table::Incoming), site.store.rows(Table::Doomed));
+    assert_eq!((rows, site.store.files().count()), ((1, 0), 0));
+    let used = recovery(&site.store).meta_value(consign_core::ledger::rows::MetaName::UsedBytes);
+    assert_eq!(used, 70_000);
+    write(&mut site, conn, blob, 0, &body);
+    site.store.request(conn, StoreRequest::Finish { blob });
+    site.input(Input::Session(conn, SessionEvent::Received { transfer: TransferNo(1), blob }));
+    site.settle();
+    assert_eq!(site.segment(offer.id).unwrap().body, Body::Blob(blob));
+    site.audit();
+}
+
+#[test]
+fn a_partial_that_is_gone_is_begun_anew_and_stops_nobody() {
+    for fault in [StoreFault::Missing("gone".into()), StoreFault::Corrupt("short".into())] {
+        let mut site = Site::new(&["beta"]);
+        let conn = site.session("beta");
+        site.settle();
+        offer_blob(&mut site, conn, 1, &[1; 70_000]);
+        site.settle();
+        let (blob, _, _) = accepted(&mut site);
+        let why = Broken::Store(fault);
+        site.input(Input::Session(
+            conn,
+            SessionEvent::Broken { transfer: TransferNo(1), blob, why },
+        ));
+        site.settle();
+        let told = site.take_told(conn);
+        assert!(
+            matches!(&told[..], [SessionCommand::Refuse { refusal: Refusal::Busy, .. }]),
+            "{told:?}"
+        );
+        offer_blob(&mut site, conn, 2, &[1; 70_000]);
+        site.settle();
+        let (next, offset, _) = accepted(&mut site);
+        assert!(next != blob && offset == 0);
+        site.audit();
+    }
+}

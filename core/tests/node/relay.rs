@@ -371,3 +371,21 @@ fn an_expired_segment_is_not_sent() {
     assert_eq!((row.state, row.last_error), (State::Deadletter, Cause::Expired.number()));
     site.audit();
 }
+
+#[test]
+fn status_tells_the_oldest_that_waits_or_is_in_flight() {
+    let mut site = Site::new(&["beta"]);
+    site.queue("one", &["beta"]);
+    let first = site.now.wall;
+    site.wait(Duration::from_secs(5));
+    let conn = site.session("beta");
+    site.queue("two", &["beta"]);
+    let second = site.now.wall;
+    let sendings = site.sendings();
+    let oldest = |site: &Site| site.pump.node().status(site.now).peers[0].oldest;
+    assert_eq!((sendings.len(), oldest(&site)), (2, Some(first)));
+    let one = sendings.iter().find(|(_, s)| s.offer.meta.name == "one").unwrap();
+    site.outcome(conn, one.1.offer.transfer, Outcome::Acked);
+    site.settle();
+    assert_eq!(oldest(&site), Some(second));
+}

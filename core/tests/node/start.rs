@@ -7,7 +7,7 @@ use consign_core::id::BlobNo;
 use consign_core::ledger::Table;
 use consign_core::ledger::rows::{Body, State};
 use consign_core::node::{Input, Note};
-use consign_core::session::{Outcome, Promise, SessionCommand};
+use consign_core::session::{Outcome, Promise, SessionCommand, SessionEvent};
 
 use crate::site::Site;
 
@@ -254,4 +254,19 @@ fn old_sessions_retire_when_nothing_is_in_flight_and_later_in_any_case() {
     site.wait(Duration::from_secs(60));
     let told = site.take_told(conn);
     assert!(matches!(&told[..], [SessionCommand::Close { why: Goodbye::Age, .. }]), "{told:?}");
+}
+
+#[test]
+fn a_peer_that_breaks_the_protocol_is_not_dialled_again_at_once() {
+    let mut site = Site::new(&["beta"]);
+    let conn = site.session("beta");
+    site.settle();
+    let before = site.dials.len();
+    let fault = SessionEvent::Fault("a frame of 0 bytes".into());
+    site.input(Input::Session(conn, fault));
+    site.input(Input::Closed { conn, why: String::new() });
+    site.settle();
+    assert_eq!(site.dials.len(), before);
+    site.wait(Duration::from_secs(2));
+    assert_eq!(site.dials.len(), before + 1);
 }

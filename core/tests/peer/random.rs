@@ -15,7 +15,7 @@ use consign_core::session::{
 
 use crate::world::{Site, Stepped, World, content, epoch, offer};
 
-const SEEDS: u64 = 40;
+const SEEDS: u64 = 32;
 const SENDS: u64 = 24;
 
 struct Rng(u64);
@@ -75,6 +75,8 @@ struct Run {
     rng: Rng,
     world: World,
     every: u64,
+    /// Whether allowances change: a session must come to its end without that too.
+    resizes: bool,
     brains: [Brain; 2],
     cuts: u64,
 }
@@ -87,6 +89,7 @@ impl Run {
         let mut run = Run {
             world: World::new(every),
             every,
+            resizes: seed % 4 < 2,
             brains: Default::default(),
             cuts: rng.below(3),
             rng: Rng(0),
@@ -108,12 +111,17 @@ impl Run {
 
     fn connect(&mut self) {
         for site in [0, 1] {
-            self.brains[site].allowance = (256 << 10) + (self.rng.below(3) << 18);
+            self.brains[site].allowance = self.allowance();
             self.brains[site].high = self.brains[site].allowance;
             self.step(site, SessionInput::Open);
             let allowance = self.brains[site].allowance;
             self.promise(site, Promise::Start { epoch: epoch(site), allowance });
         }
+    }
+
+    /// From the least the protocol knows on.
+    fn allowance(&mut self) -> u64 {
+        (64 << 10) + [0, 1, 64, 128, 200, 700][self.rng.below(6) as usize] * 1_024
     }
 
     fn cut(&mut self) {
@@ -294,8 +302,8 @@ impl Run {
                 self.step(site, SessionInput::Room(room));
             }
             30..=36 => self.act(site),
-            37 => {
-                let allowance = (256 << 10) + (self.rng.below(4) << 18);
+            37 if self.resizes => {
+                let allowance = self.allowance();
                 self.brains[site].allowance = allowance;
                 self.brains[site].high = self.brains[site].high.max(allowance);
                 self.step(site, SessionInput::Command(SessionCommand::Allowance(allowance)));

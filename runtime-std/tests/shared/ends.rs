@@ -93,12 +93,8 @@ fn dial_error(dials: &str, timeouts: Timeouts, wanted: fn(&str) -> bool) -> Stri
 #[test]
 fn a_dial_that_fails_says_why() {
     let nobody = listen().local_addr().unwrap().to_string();
-    let soon = Timeouts {
-        handshake: Duration::from_millis(30),
-        connect: Duration::from_millis(30),
-        ..Timeouts::default()
-    };
-    let why = dial_error(&nobody, soon, |why| !why.is_empty());
+    let soon = Timeouts { handshake: Duration::from_millis(30), ..Timeouts::default() };
+    let why = dial_error(&nobody, Timeouts::default(), |why| !why.is_empty());
     assert!(why.contains("refused") && why.starts_with(&nobody), "{why}");
     let why = dial_error("no port", Timeouts::default(), |why| !why.is_empty());
     assert!(why.starts_with("no port: "), "{why}");
@@ -197,4 +193,23 @@ fn a_node_that_panics_halts_the_run() {
     assert_eq!(ended, Ended::Halted("the node panicked".to_string()));
     assert!(*store.stopped.lock().unwrap());
     assert!(std::net::TcpStream::connect(address).is_err());
+}
+
+#[test]
+fn a_store_that_does_not_answer_is_not_waited_for_for_ever() {
+    let store = Arc::new(crate::shared::support::TestStore::default());
+    store.mute.store(true, std::sync::atomic::Ordering::Relaxed);
+    let beta = Beta::start(Setting { store, drain_ms: 50, ..Setting::default() });
+    beta.running.stop();
+    assert_eq!(beta.running.wait(), Ended::Cut);
+}
+
+#[test]
+fn a_store_that_fails_halts_the_run() {
+    let store = Arc::new(crate::shared::support::TestStore::default());
+    let broken = consign_core::store::CommitFault::Broken("the disk is gone".to_string());
+    store.mem().fail_commit(1, broken);
+    let beta = Beta::start(Setting { store, ..Setting::default() });
+    let ended = beta.running.wait();
+    assert!(matches!(&ended, Ended::Halted(why) if why.contains("the disk is gone")), "{ended:?}");
 }

@@ -2,12 +2,15 @@
 //! a process, one after the other, for both look at the process as a whole.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
+use consign_core::link::Timeouts;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
 
-use crate::shared::support::{Beta, PATIENCE, Setting, round_trip};
+use crate::shared::support::{Beta, PATIENCE, Setting, read_to_end, round_trip};
 
 /// How many entries a directory of /proc/self has.
 fn count(what: &str) -> usize {
@@ -17,6 +20,7 @@ fn count(what: &str) -> usize {
 #[test]
 fn nothing_is_left_and_nothing_breaks() {
     two_hundred_connections_leave_nothing();
+    waiting_costs_nothing();
     running_out_of_descriptors_passes();
 }
 
@@ -44,6 +48,30 @@ fn two_hundred_connections_leave_nothing() {
     beta.settle(|| (count("task"), count("fd")) <= running);
     drop(beta);
     assert_eq!((count("task"), count("fd")), before);
+}
+
+/// Time that passes while strangers are silent in the middle of a handshake, and others are idle: what
+/// spins would use all of it.
+fn waiting_costs_nothing() {
+    let timeouts = Timeouts { handshake: Duration::from_millis(500), ..Timeouts::default() };
+    let beta = Beta::start(Setting { timeouts, ..Setting::default() });
+    let mut idle: Vec<_> = (0..40).map(|_| beta.plain()).collect();
+    idle.iter_mut().for_each(|stream| round_trip(stream, b"hello"));
+    let mut silent: Vec<_> = (0..40).map(|_| beta.raw()).collect();
+    let before = cpu();
+    for stream in &mut silent {
+        stream.write_all(&[0x16, 3, 1, 2, 0, 1, 0]).unwrap();
+    }
+    for stream in &mut silent {
+        assert_eq!(read_to_end(stream).0, []);
+    }
+    let used = cpu() - before;
+    assert!(used < Duration::from_millis(250), "{used:?} of CPU time for waiting");
+}
+
+/// CPU time of this process so far.
+fn cpu() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap()
 }
 
 fn running_out_of_descriptors_passes() {

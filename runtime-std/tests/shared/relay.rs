@@ -1,4 +1,5 @@
 //! Two sites with real peer sessions: segments go from one to the other and are acknowledged.
+#![allow(dead_code, unreachable_pub)]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use consign_core::driver::MakeSession;
 use consign_core::gate::Promised;
-use consign_core::id::{BlobDigest, ConnId, Handle, SegmentId, TransferNo};
+use consign_core::id::{BlobDigest, ConnId, Handle, TransferNo};
 use consign_core::ledger::rows::State;
 use consign_core::limits::{INLINE_MAX, SESSION_INFLIGHT};
 use consign_core::node::Note;
@@ -118,6 +119,20 @@ impl Session for Submitter {
     }
 }
 
+/// CPU seconds of this process so far, by the names of its threads.
+pub fn cpu() -> Vec<(String, f64)> {
+    let mut by_name = std::collections::BTreeMap::new();
+    for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
+        // A thread may end while it is looked at.
+        let Ok(stat) = std::fs::read_to_string(task.path().join("schedstat")) else { continue };
+        let Ok(name) = std::fs::read_to_string(task.path().join("comm")) else { continue };
+        let nanos: f64 = stat.split(' ').next().unwrap().parse().unwrap();
+        let name = name.trim().trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+        *by_name.entry(name.to_string()).or_insert(0.0) += nanos / 1e9;
+    }
+    by_name.into_iter().collect()
+}
+
 /// Two sites, `alpha` dialling `beta`.
 pub struct Two {
     pub alpha: Beta,
@@ -162,7 +177,7 @@ impl Two {
 fn small_segments_cross_and_are_acknowledged() {
     let two = Two::start(2_000, 1_024);
     two.relay(2_000);
-    let mut ids: Vec<SegmentId> = Vec::new();
+    let mut ids = Vec::new();
     two.beta.notes.all(|note| {
         if let Note::Accepted { id, size, from, .. } = note {
             assert_eq!((*size, from.as_str()), (1_024, "alpha"));

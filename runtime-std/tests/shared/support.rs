@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixListener;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ pub struct TestStore {
     sink: Mutex<Option<Arc<dyn Sink>>>,
     pub ended: Mutex<Vec<ConnId>>,
     pub stopped: Mutex<bool>,
+    /// Commits are not answered any more.
+    pub mute: AtomicBool,
 }
 
 impl TestStore {
@@ -55,7 +58,9 @@ impl Store for TestStore {
     }
     fn commit(&self, batch: Batch) {
         let answer = self.store.lock().unwrap().commit(&batch);
-        self.sink().node(answer);
+        if !self.mute.load(Ordering::Relaxed) {
+            self.sink().node(answer);
+        }
     }
     fn read(&self, number: ReadNo, request: ReadRequest) {
         let answer = self.store.lock().unwrap().read(&request);
@@ -145,6 +150,7 @@ impl Notes {
 /// How a site under test differs from the usual.
 pub struct Setting {
     pub ca: Arc<Ca>,
+    pub store: Arc<TestStore>,
     /// `beta`, unless two sites are to meet.
     pub name: &'static str,
     pub timeouts: Timeouts,
@@ -160,6 +166,7 @@ impl Default for Setting {
     fn default() -> Setting {
         Setting {
             ca: Arc::new(Ca::new()),
+            store: Arc::default(),
             name: "beta",
             timeouts: Timeouts::default(),
             session: echo(),
@@ -189,8 +196,7 @@ pub struct Beta {
 
 impl Beta {
     pub fn start(setting: Setting) -> Beta {
-        let ca = setting.ca;
-        let store = Arc::new(TestStore::default());
+        let (ca, store) = (setting.ca, setting.store);
         let notes = Arc::new(Notes::default());
         let listener = listen();
         let local = listener.local_addr().unwrap();
@@ -225,7 +231,7 @@ impl Beta {
     }
 
     /// Waits until something becomes true that only the passing of time brings.
-    pub fn settle(&self, done: impl Fn() -> bool) {
+    pub fn settle(&self, mut done: impl FnMut() -> bool) {
         let patience = std::time::Instant::now() + PATIENCE;
         while !done() {
             assert!(std::time::Instant::now() < patience, "not settled in {PATIENCE:?}");
@@ -286,8 +292,8 @@ pub fn listen() -> TcpListener {
 }
 
 fn temp_dir() -> std::path::PathBuf {
-    static COUNT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-    let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let name = format!("consign-runtime-{}-{count}", std::process::id());
     let dir = std::env::temp_dir().join(name);
     std::fs::create_dir(&dir).unwrap();

@@ -54,13 +54,16 @@ impl Grant {
     }
 
     /// What to grant now: nothing until a quarter of the allowance has been freed, or a sixteenth
-    /// when less than one full SEGMENT may be sent. So credit costs few frames and yet no sender
-    /// waits for ever: with nothing held, more than three quarters are always granted.
+    /// when less than one full SEGMENT may be sent, or anything at all when nothing else is held
+    /// then. So credit costs few frames and yet no sender waits for ever.
     pub(super) fn take_due(&mut self) -> Option<u64> {
         let out = self.window.saturating_add(self.held);
         let returnable = self.allowance.saturating_sub(out);
-        let dry = self.window < SEGMENT_MAX as u64;
-        let least = if dry { self.allowance / 16 } else { self.allowance / 4 };
+        let least = match (self.window < SEGMENT_MAX as u64, self.held) {
+            (false, _) => self.allowance / 4,
+            (true, 0) => 0,
+            (true, _) => self.allowance / 16,
+        };
         let due = returnable > 0 && (self.grown || returnable >= least);
         self.grown = false;
         if !due {

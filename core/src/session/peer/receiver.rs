@@ -224,8 +224,6 @@ impl Receiver {
                 intake.take(offset, data, out)?;
                 if intake.is_whole() {
                     self.finish(transfer, out);
-                } else if self.grant.is_low() {
-                    self.flush_all(out);
                 }
                 Ok(())
             }
@@ -370,8 +368,12 @@ impl Receiver {
         self.open.clear();
     }
 
-    /// Returns credit, if it is time, and tells the node once if more would help.
+    /// After every input: hands over what is gathered while the window is low, returns credit if
+    /// it is time, and tells the node once if more would help.
     pub(super) fn settle(&mut self, out: &mut SessionOut) {
+        if self.grant.is_low() {
+            self.flush_all(out);
+        }
         if let Some(bytes) = self.grant.take_due() {
             encode(&Frame::Credit { transfer: TransferNo(0), bytes }, &mut out.bytes);
         }

@@ -33,6 +33,17 @@ fn a_dry_window_gets_what_little_there_is() {
 }
 
 #[test]
+fn the_smallest_allowance_returns_to_a_full_segment() {
+    let mut grant = Grant::new(64 * KIB);
+    grant.spend(2 * KIB).unwrap();
+    grant.spend(1).unwrap();
+    grant.free(2 * KIB);
+    assert_eq!(grant.take_due(), None, "a byte is held, and will come back too");
+    grant.free(1);
+    assert_eq!(grant.take_due(), Some(2 * KIB + 1));
+}
+
+#[test]
 fn growth_is_granted_at_once_and_shrinking_is_withheld() {
     let mut grant = Grant::new(256 * KIB);
     grant.spend(200 * KIB).unwrap();
@@ -70,9 +81,11 @@ fn more_is_wanted_once_per_allowance() {
 
 quickcheck! {
     fn grants_never_exceed_the_allowance_and_never_strand_a_sender(
+        least: u8,
         steps: Vec<(u8, u32)>
     ) -> bool {
-        let mut grant = Grant::new(256 * KIB);
+        let least = (64 + u64::from(least)) * KIB;
+        let mut grant = Grant::new(least);
         let mut held = 0u64;
         for (what, amount) in steps {
             let amount = u64::from(amount) % (70 * KIB);
@@ -87,7 +100,7 @@ quickcheck! {
                     grant.free(freed);
                     held -= freed;
                 }
-                _ => grant.resize(256 * KIB + amount * 16),
+                _ => grant.resize(least + amount * 16),
             }
             let before = grant.clone();
             let due = grant.take_due();
