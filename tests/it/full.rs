@@ -41,8 +41,13 @@ fn recover(alpha: &Site, beta: &Site, files: &[(String, Vec<u8>)], accepted: &BT
         status["storage"]["full"] == false && status["ledger"]["ballast_whole"] == true
     });
     for (name, bytes) in files {
-        let reply = alpha.submit(name, bytes).expect("it answers");
-        let said: Value = serde_json::from_slice(&reply.body).expect("JSON");
+        // Right after a start the disk is still known as it was then: one may be told to try later.
+        let said: Value = wait::until("it to be accepted", || {
+            let reply = alpha.submit(name, bytes).expect("it answers");
+            assert!(matches!(reply.status, 200 | 201 | 507), "{}", reply.status);
+            let said = serde_json::from_slice(&reply.body).expect("JSON");
+            (reply.status != 507).then_some(said)
+        });
         assert_eq!(said["new"], !accepted.contains(name), "{name}: {said}");
     }
     let counts = alpha.settled("beta");

@@ -62,9 +62,11 @@ impl Node {
         };
         let site = peer.site;
         if dialled {
+            // No sign of life yet: our handshake is done before the other side has judged us.
             peer.dialling = false;
+        } else {
+            peer.is_alive();
         }
-        peer.is_alive();
         if self.stopping {
             return self.turn_away(conn, &identity.name, Goodbye::Stopping, out);
         }
@@ -194,8 +196,11 @@ impl Node {
             peer.session = None;
         }
         let name = peer.name.clone();
-        if peer_conn.ready.is_none() || !why.is_empty() {
+        let broke = peer_conn.ready.is_none() || !why.is_empty();
+        if broke && peer.session.is_none() {
             // A session that never became ready, or broke, counts like a dial that failed.
+            let unsaid = "closed by the peer before its HELLO: does it know this site?";
+            let why = if why.is_empty() { unsaid } else { why };
             peer.backs_off(now, backoff, why.to_string());
         }
         if peer_conn.ready.is_some() {

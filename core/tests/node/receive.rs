@@ -138,6 +138,56 @@ fn the_file_is_created_only_after_the_reservation_is_durable() {
     site.audit();
 }
 
+/// A number is used for one file only: what a crash left of an attempt without a checkpoint goes away,
+/// and the next attempt gets a number of its own.
+#[test]
+fn an_attempt_without_a_checkpoint_begins_anew_after_a_restart() {
+    let mut site = Site::new(&["beta"]);
+    let conn = site.session("beta");
+    site.settle();
+    let body = vec![7u8; 100_000];
+    offer_blob(&mut site, conn, 1, &body);
+    site.settle();
+    let (first, _, _) = accepted(&mut site);
+    write(&mut site, conn, first, 0, &body[..50_000]);
+    let mut site = site.restart();
+    let conn = site.session("beta");
+    offer_blob(&mut site, conn, 1, &body);
+    site.settle();
+    let (second, offset, _) = accepted(&mut site);
+    assert!(second != first && offset == 0, "{second} after {first}");
+    write(&mut site, conn, second, 0, &body);
+    let done = site.store.request(conn, StoreRequest::Finish { blob: second });
+    assert_eq!(done, Some(StoreEvent::Finished { blob: second, size: 100_000 }));
+    site.input(Input::Session(
+        conn,
+        SessionEvent::Received { transfer: TransferNo(1), blob: second },
+    ));
+    site.settle();
+    assert!(matches!(site.promises()[..], [(_, Promise::Ack { .. })]));
+    assert!(recovery(&site.store).incoming.is_empty() && recovery(&site.store).doomed.is_empty());
+    site.audit();
+}
+
+/// Nobody can go on with what a local client had begun: its room is given back at once.
+#[test]
+fn what_a_local_client_had_begun_goes_at_a_restart() {
+    let mut site = Site::new(&["beta"]);
+    let client = site.client();
+    let ticket = TransferNo(1);
+    let reserve = SessionEvent::Reserve { ticket, size: Some(50 << 20) };
+    site.input(Input::Session(client, reserve));
+    site.settle();
+    let (blob, _, _) = accepted(&mut site);
+    write(&mut site, client, blob, 0, &[1; 10]);
+    let mut site = site.restart();
+    site.settle();
+    let left = recovery(&site.store);
+    assert!(left.incoming.is_empty() && left.doomed.is_empty(), "{left:?}");
+    assert_eq!(site.pump.node().status(site.now).used, 0);
+    site.audit();
+}
+
 #[test]
 fn a_cut_transfer_resumes_at_its_checkpoint_even_after_a_restart() {
     let mut site = Site::new(&["beta"]);

@@ -174,6 +174,31 @@ fn a_peer_is_dialled_at_once_and_then_with_growing_waits() {
     assert_eq!(site.dials.len(), before + 1);
 }
 
+/// The handshake is done before the other side has judged our certificate: only its HELLO says that it
+/// takes us.
+#[test]
+fn a_peer_that_closes_before_its_hello_is_dialled_with_growing_waits() {
+    let mut site = Site::new(&["beta"]);
+    site.settle();
+    let mut waits = Vec::new();
+    for _ in 0..6 {
+        let conn = site.connect("beta", true);
+        site.settle();
+        site.input(Input::Closed { conn, why: String::new() });
+        site.settle();
+        let before = site.dials.len();
+        let mut waited = 0;
+        while site.dials.len() == before {
+            site.wait(Duration::from_millis(500));
+            waited += 1;
+        }
+        waits.push(waited);
+    }
+    assert!(waits.is_sorted() && waits[0] >= 2 && waits[5] >= 60, "{waits:?}");
+    let status = site.pump.node().status(site.now);
+    assert!(status.peers[0].last_error.contains("HELLO"), "{:?}", status.peers[0].last_error);
+}
+
 #[test]
 fn a_drain_waits_for_what_is_in_flight_and_takes_nothing_new() {
     let mut site = Site::new(&["beta"]);
