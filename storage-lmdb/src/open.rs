@@ -91,8 +91,8 @@ pub enum OpenError {
     },
     /// There is a marker or content, but no ledger.
     #[error(
-        "{ledger} is missing beside existing content; restore it from a copy, then run \
-         `consign fsck --restored`, or move the whole directory away to begin anew"
+        "{ledger} is missing beside existing content; restore the whole directory \
+         from one copy, or move it away to begin anew"
     )]
     LedgerMissing {
         /// Where it should be.
@@ -100,8 +100,8 @@ pub enum OpenError {
     },
     /// The ledger has no rows beside existing content, or no bytes at all.
     #[error(
-        "{ledger} is empty beside existing content; restore it from a copy, then run \
-         `consign fsck --restored`, or move the whole directory away to begin anew"
+        "{ledger} is empty beside existing content; restore the whole directory \
+         from one copy, or move it away to begin anew"
     )]
     LedgerEmpty {
         /// The file.
@@ -110,7 +110,7 @@ pub enum OpenError {
     /// The ledger is shorter than what it says it holds.
     #[error(
         "{ledger} is cut short: {have} bytes, but page {page} of {size} bytes is in use; restore \
-         it from a copy, then run `consign fsck --restored`"
+         the whole directory from one copy, or move it away to begin anew"
     )]
     LedgerTruncated {
         /// The file.
@@ -124,8 +124,8 @@ pub enum OpenError {
     },
     /// The ledger cannot be read.
     #[error(
-        "{ledger} cannot be read: {why}; run `consign fsck`, or restore it from a copy and run \
-         `consign fsck --restored`"
+        "{ledger} cannot be read: {why}; restore the whole directory from one copy, or \
+         move it away to begin anew"
     )]
     LedgerUnreadable {
         /// The file.

@@ -103,11 +103,10 @@ pub(super) fn all(
 }
 
 impl Open {
-    /// `None` when it is all there already.
+    /// `None` when nothing is on its way: it is all there already, or stays here.
     fn of(accepted: Accepted) -> Option<Open> {
-        let Accepted { id, size, added, queued, delivered, dead, .. } = accepted;
-        let nobody = added.is_empty() && queued.is_empty() && dead.is_empty();
-        if nobody && !delivered.is_empty() {
+        let Accepted { id, size, added, queued, dead, .. } = accepted;
+        if added.is_empty() && queued.is_empty() && dead.is_empty() {
             return None;
         }
         let peers = [added, queued, dead].concat();
