@@ -209,6 +209,5 @@ mod tests {
         let mut b = Content::new("x", 2);
         assert_eq!(a.next(1_000).len(), 1_000);
         assert_ne!(a.next(1_000), b.next(1_000));
-        assert_eq!(b.next(1 << 30).len(), 1_000, "pieces keep their length");
     }
 }

@@ -262,7 +262,7 @@ impl Node {
         cause: Cause,
     ) {
         if matches!(cause, Cause::Missing | Cause::Mismatch) {
-            self.distrust(segment);
+            self.lost(segment);
         }
         let before = row.state;
         self.move_to(&mut row, Event::GiveUp, now);
@@ -274,6 +274,13 @@ impl Node {
         self.stage.count(site, Some(before), Some(row.state), segment.size);
         self.note_delivery(site, segment, Some(before), Some(&row), Some(cause));
         self.book.set_delivery(self.stage.number(), site, seq, Some(row), segment);
+    }
+
+    /// The content of a segment is gone for good: an offer of it must not be answered "held", and
+    /// whoever hands it in again brings it anew.
+    pub(super) fn lost(&mut self, segment: &SegmentRow) {
+        self.distrust(segment);
+        self.stage.batch.del(Table::Ids, &keys::id(&segment.id));
     }
 
     /// What is kept of this content is gone or wrong: nobody is promised anything on the strength of

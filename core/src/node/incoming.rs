@@ -126,8 +126,18 @@ impl Node {
         Ok(())
     }
 
+    /// Reservations of local clients, as far as the batch has room; the rest waits for the next one.
+    pub(super) fn reserve_waiting(&mut self, now: Now, out: &mut Vec<Action>) {
+        while self.stage.growth_room(4) {
+            let Some((conn, ticket, size)) = self.reservations.pop_front() else { return };
+            if self.conns.contains_key(&conn) {
+                self.reserve_local(now, conn, ticket, size, out);
+            }
+        }
+    }
+
     /// A local client announces content that is too large to park.
-    pub(super) fn reserve_local(
+    fn reserve_local(
         &mut self,
         now: Now,
         conn: ConnId,
@@ -141,13 +151,9 @@ impl Node {
             .admit(now, &meta, size.unwrap_or(0))
             .and_then(|()| self.admit_bytes(reserved, true));
         match admitted {
-            Ok(()) if self.stage.growth_room(4) => {
+            Ok(()) => {
                 let blob = self.reserve(now, UNKNOWN, SiteNo(0), reserved, 0);
                 self.begin(conn, ticket, blob, SegmentId([0; 32]), None);
-            }
-            Ok(()) => {
-                let text = "the ledger is busy".to_string();
-                self.refuse_reservation(conn, ticket, (Refusal::Busy, 1_000, text), out);
             }
             Err(no) => self.refuse_reservation(conn, ticket, no, out),
         }

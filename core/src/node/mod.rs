@@ -49,7 +49,7 @@ use alloc::vec::Vec;
 use crate::code::Goodbye;
 use crate::config::Config;
 use crate::gate::{Gate, Waiting};
-use crate::id::{BatchNo, ConnId, Epoch, ReadNo, Seq, SiteNo};
+use crate::id::{BatchNo, ConnId, Epoch, ReadNo, Seq, SiteNo, TransferNo};
 use crate::ledger::read::{Answer as Rows, Found, ReadRequest};
 use crate::schedule::Backoff;
 use crate::segment::Class;
@@ -108,6 +108,8 @@ pub struct Node {
     found: VecDeque<(Pending, Found, BatchNo, Option<ReadNo>)>,
     lookups_open: usize,
     settlements: VecDeque<Settlement>,
+    /// Local clients that ask for room, in order.
+    reservations: VecDeque<(ConnId, TransferNo, Option<u64>)>,
     incoming: Incoming,
     reads: BTreeMap<ReadNo, Asked>,
     last_read: ReadNo,
@@ -190,7 +192,7 @@ impl Node {
                 self.pend(Pending { conn, transfer: ticket, source, what });
             }
             SessionEvent::Reserve { ticket, size } => {
-                self.reserve_local(now, conn, ticket, size, out)
+                self.reservations.push_back((conn, ticket, size));
             }
             SessionEvent::Extend { ticket, blob } => self.extend_local(conn, ticket, blob, out),
             SessionEvent::Ask { ticket, question } => {
@@ -271,6 +273,7 @@ impl Node {
         self.settle(now);
         self.unlink(out);
         self.expire_partials(now);
+        self.reserve_waiting(now, out);
         self.judge(now, out);
         self.claim(now);
         self.scan(out);

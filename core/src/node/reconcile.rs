@@ -173,7 +173,7 @@ impl Node {
     ) {
         for held in held.into_iter().flatten() {
             let segment = self.book.segment(held.seq).cloned().unwrap_or(held.row);
-            self.distrust(&segment);
+            self.lost(&segment);
             for (site, row) in held.deliveries {
                 let row = match self.book.delivery(site, held.seq, as_of) {
                     Some(newer) => newer.cloned(),

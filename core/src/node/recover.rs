@@ -75,6 +75,7 @@ impl Node {
             found: VecDeque::new(),
             lookups_open: 0,
             settlements: VecDeque::new(),
+            reservations: VecDeque::new(),
             incoming,
             reads: BTreeMap::new(),
             last_read: ReadNo(0),

@@ -315,19 +315,29 @@ impl Site {
         Outcome::Rejected { code: refusal.number(), retry_after: 0, text: refusal.word().into() }
     }
 
+    /// The oldest segment with this identity. By its row: an id is forgotten once content is lost.
+    fn found(&self, id: SegmentId) -> Option<(Seq, SegmentRow)> {
+        let mut found = None;
+        let mut visit = |key: &[u8], value: &[u8]| {
+            let row: SegmentRow = codec::decode(Table::Segments, key, value).unwrap();
+            if row.id == id {
+                found = Some((Seq(keys::parse_u64(key).unwrap()), row));
+            }
+            found.is_none()
+        };
+        self.store.snapshot().scan(Table::Segments, &[], &mut visit).unwrap();
+        found
+    }
+
     /// The row of a delivery as it is durable.
     pub fn delivery(&self, id: SegmentId, peer: &str) -> Option<DeliveryRow> {
-        let snapshot = self.store.snapshot();
-        let seq: consign_core::ledger::rows::IdRow =
-            read::row(&snapshot, Table::Ids, &keys::id(&id)).unwrap()?;
-        read::row(&snapshot, Table::Deliveries, &keys::delivery(seq.seq, self.site(peer))).unwrap()
+        let (seq, _) = self.found(id)?;
+        let key = keys::delivery(seq, self.site(peer));
+        read::row(&self.store.snapshot(), Table::Deliveries, &key).unwrap()
     }
 
     pub fn segment(&self, id: SegmentId) -> Option<SegmentRow> {
-        let snapshot = self.store.snapshot();
-        let seq: consign_core::ledger::rows::IdRow =
-            read::row(&snapshot, Table::Ids, &keys::id(&id)).unwrap()?;
-        read::row(&snapshot, Table::Segments, &keys::seq(seq.seq)).unwrap()
+        self.found(id).map(|(_, row)| row)
     }
 
     pub fn site(&self, peer: &str) -> SiteNo {

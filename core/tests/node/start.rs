@@ -71,6 +71,11 @@ fn missing_content_goes_to_the_dead_letters_and_its_neighbours_go_on() {
     let summary = summary.unwrap();
     assert_eq!((summary.checked, summary.missing), (20, 1));
     site.audit();
+    // Who hands it in again is not told that it is held.
+    assert_eq!(site.queue("n7", &["beta"]), ids[7]);
+    assert_eq!(site.store.rows(Table::Segments), 21);
+    assert_eq!(site.sendings().len(), 1);
+    site.audit();
 }
 
 #[test]

@@ -257,7 +257,13 @@ impl<'v, 's> Voice<'v, 's> {
                 progress.aside(|| screen.failure(&failure));
             }
             What::Done(Ok(accepted)) => {
-                self.tally.accepted += 1;
+                // Nothing is on its way to somebody for whom it was given up before: the wait, or this
+                // command's end, says so.
+                if !self.args.wait && !accepted.dead.is_empty() {
+                    self.tally.failed += 1;
+                } else {
+                    self.tally.accepted += 1;
+                }
                 if screen.is_json() {
                     screen.object(&accepted)?;
                 } else {

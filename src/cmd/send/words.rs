@@ -32,7 +32,9 @@ pub(super) fn accepted(accepted: &Accepted, waits: bool, peers: &[Peer]) -> Stri
         ("Queued" | "Already queued", false) => notes.push("safe on disk".into()),
         ("Dead", _) => {
             let first = names.first().map_or("", String::as_str);
-            notes.push(format!("given up for {first}; consign show {id} says why"));
+            notes.push(format!(
+                "given up for {first}; consign show {id} says why, --again sends it anew"
+            ));
         }
         _ => {}
     }
