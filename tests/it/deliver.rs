@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::site::{RUNTIMES, Site, content, make_file, pair, with_schema};
 use crate::wait;
@@ -145,6 +146,34 @@ fn the_runtimes_understand_each_other() {
         assert_eq!(blake3::hash(&content).to_hex().as_str(), digest);
     }
     assert_eq!((alpha.segments().len(), beta.segments().len()), (2, 2));
+}
+
+/// Content passes through in pieces, whatever its size.
+#[test]
+fn a_large_segment_takes_little_memory() {
+    for runtime in RUNTIMES {
+        let (mut alpha, mut beta) = pair(runtime);
+        alpha.serve();
+        beta.serve();
+        let bytes = content(9, 160 << 20);
+        let done = AtomicBool::new(false);
+        let (most, id) = std::thread::scope(|scope| {
+            let sending = scope.spawn(|| {
+                let id = alpha.accepted("large", &bytes);
+                alpha.settled("beta");
+                done.store(true, Ordering::Release);
+                id
+            });
+            let mut most = 0;
+            wait::until_true("the transfer to end", || {
+                most = most.max(alpha.rss_anon()).max(beta.rss_anon());
+                done.load(Ordering::Acquire) || sending.is_finished()
+            });
+            (most, sending.join().expect("it was sent"))
+        });
+        assert!(most < 64 << 20, "{runtime}: {most} bytes of anonymous memory");
+        assert!(beta.arrival(&id) == bytes);
+    }
 }
 
 #[test]

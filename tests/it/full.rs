@@ -2,6 +2,8 @@
 //! the site goes on by itself.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -159,6 +161,46 @@ fn a_full_receiver_is_waited_for() {
         }
         assert_eq!(beta.segments().len(), files.len());
     }
+}
+
+#[test]
+fn a_disk_that_fills_during_a_transfer_leaves_nothing_half_done() {
+    for runtime in RUNTIMES {
+        let (mut alpha, mut beta) = pair(runtime);
+        beta.set("CONSIGN_STORAGE_MIN_FREE", "1B");
+        beta.expects_errors = true;
+        beta.on_disk();
+        alpha.serve();
+        beta.serve();
+        let bytes = content(5, 96 << 20);
+        let id = alpha.accepted("large", &bytes);
+        // Others take what was reserved.
+        let disk = beta.disk();
+        wait::until_true("the transfer to begin", || disk.get(Word::Bytes) > 8 << 20);
+        beta.disk().fill_up_to(4 << 20);
+        wait::until_true("a refusal", || {
+            alpha.segments()[0]["deliveries"][0]["last_error"] == "disk_full"
+        });
+        assert!(beta.segments().is_empty());
+        assert_eq!(alpha.counts("beta").delivered, 0);
+        beta.kill();
+        beta.disk().unlimited();
+        beta.serve();
+        assert!(beta.arrival(&id) == bytes);
+        let counts = alpha.settled("beta");
+        assert_eq!((counts.delivered, counts.dead), (1, 0));
+        assert_eq!(alpha.segments()[0]["deliveries"][0]["spent"], 0);
+        // What is charged is what is held: nothing of the first attempt is left.
+        wait::until_true("the rest of the first attempt to go", || {
+            beta.status()["storage"]["used"] == bytes.len()
+        });
+        assert_eq!(files_in(&beta.dir.join("data/blobs")), 1);
+    }
+}
+
+fn files_in(dir: &Path) -> usize {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.map(|e| if e.path().is_dir() { files_in(&e.path()) } else { 1 }).sum()
 }
 
 #[test]

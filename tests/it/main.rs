@@ -1,8 +1,10 @@
 //! The real binary, from outside: two sites on loopback with real certificates, ledgers and disks.
 
 mod cli;
+mod damage;
 mod deliver;
 mod disk;
+mod freeze;
 mod full;
 mod hostile;
 mod http;

@@ -1,0 +1,67 @@
+//! Content that was lost or changed at rest costs itself and nothing else.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crate::site::{RUNTIMES, content, pair};
+use crate::wait;
+
+fn files_in(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> = entries
+        .flat_map(|e| if e.path().is_dir() { files_in(&e.path()) } else { vec![e.path()] })
+        .collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn damaged_content_is_never_delivered_and_delays_nobody() {
+    for runtime in RUNTIMES {
+        let (mut alpha, mut beta) = pair(runtime);
+        alpha.set("CONSIGN_RELAY_MAX_RETRIES", "2");
+        alpha.serve();
+        alpha.expects_errors = true;
+        beta.expects_errors = true;
+        let mut sent = BTreeMap::new();
+        for i in 0..30 {
+            // Ten in files, twenty inline.
+            let bytes = content(i, if i % 3 == 0 { 100_000 } else { 2_000 });
+            sent.insert(alpha.accepted(&format!("f{i}"), &bytes), bytes);
+        }
+        assert!(alpha.stop().success());
+        let files = files_in(&alpha.dir.join("data/blobs"));
+        assert_eq!(files.len(), 10);
+        fs::remove_file(&files[2]).unwrap();
+        let open = |path: &Path| OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let short = open(&files[5]);
+        short.set_len(60_000).unwrap();
+        let flipped = open(&files[7]);
+        let mut byte = [0];
+        flipped.read_exact_at(&mut byte, 77_777).unwrap();
+        flipped.write_all_at(&[byte[0] ^ 0x10], 77_777).unwrap();
+
+        beta.serve();
+        alpha.serve();
+        wait::until_true("all others to arrive", || alpha.counts("beta").delivered == 27);
+        let counts = alpha.settled("beta");
+        assert_eq!((counts.delivered, counts.dead), (27, 3));
+        let there = beta.segments();
+        assert_eq!(there.len(), 27);
+        for segment in there {
+            let id = segment["id"].as_str().unwrap();
+            assert!(beta.content(id) == sent[id]);
+        }
+        let mut causes: Vec<String> = alpha
+            .segments()
+            .iter()
+            .map(|s| &s["deliveries"][0])
+            .filter(|d| d["state"] == "dead")
+            .map(|d| d["last_error"].as_str().unwrap().to_string())
+            .collect();
+        causes.sort();
+        assert_eq!(causes, ["mismatch", "missing", "missing"]);
+    }
+}
