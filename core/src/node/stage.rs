@@ -71,6 +71,7 @@ struct UnderWay {
     intents: Vec<Intent>,
     notes: Vec<Note>,
     handles: Vec<Handle>,
+    counters: Vec<((SiteNo, u8), CounterRow)>,
 }
 
 /// What a failed commit leaves behind.
@@ -88,6 +89,8 @@ pub(super) struct Stage {
     pub meta: Meta,
     written: Meta,
     counters: BTreeMap<(SiteNo, u8), CounterRow>,
+    /// The counters as they are in the ledger: what may be told.
+    durable: BTreeMap<(SiteNo, u8), CounterRow>,
     dirty: BTreeSet<(SiteNo, u8)>,
     intents: Vec<Intent>,
     notes: Vec<Note>,
@@ -106,6 +109,7 @@ impl Stage {
             meta: Meta::default(),
             written: Meta::default(),
             counters: BTreeMap::new(),
+            durable: BTreeMap::new(),
             dirty: BTreeSet::new(),
             intents: Vec::new(),
             notes: Vec::new(),
@@ -135,6 +139,7 @@ impl Stage {
         self.dirty.clear();
         self.counters =
             recovery.counters.iter().map(|(site, state, row)| ((*site, *state), *row)).collect();
+        self.durable = self.counters.clone();
     }
 
     /// The number of the staged batch.
@@ -200,8 +205,9 @@ impl Stage {
         }
     }
 
+    /// A counter as it is in the ledger: nobody is told "delivered" before it is durable.
     pub fn counter(&self, site: SiteNo, state: State) -> CounterRow {
-        self.counters.get(&(site, state as u8)).copied().unwrap_or_default()
+        self.durable.get(&(site, state as u8)).copied().unwrap_or_default()
     }
 
     pub fn intend(&mut self, intent: Intent) {
@@ -219,7 +225,7 @@ impl Stage {
             return None;
         }
         self.meta.time_high = self.meta.time_high.max(now.wall.0);
-        self.write_counters();
+        let counters = self.write_counters();
         let number = self.batch.number;
         let next = Batch::new(BatchNo(number.0 + 1));
         let batch = mem::replace(&mut self.batch, next);
@@ -229,11 +235,12 @@ impl Stage {
             intents: mem::take(&mut self.intents),
             notes: mem::take(&mut self.notes),
             handles: mem::take(&mut self.handles),
+            counters,
         });
         Some(batch)
     }
 
-    fn write_counters(&mut self) {
+    fn write_counters(&mut self) -> Vec<((SiteNo, u8), CounterRow)> {
         let number = self.batch.number;
         let (meta, old) = (self.meta, self.written);
         let rows = [
@@ -264,10 +271,13 @@ impl Stage {
             );
         }
         self.written = meta;
+        let mut written = Vec::new();
         for (site, state) in mem::take(&mut self.dirty) {
             let row = self.counters.get(&(site, state)).copied().unwrap_or_default();
             self.batch.put(Table::Counters, &keys::counter(site, state), &row);
+            written.push(((site, state), row));
         }
+        written
     }
 
     /// Whether a commit is under way.
@@ -280,6 +290,7 @@ impl Stage {
         let done = self.under_way.take_if(|u| u.number <= through).unwrap_or_default();
         self.commits.0 += 1;
         self.commits.1 += done.rows;
+        self.durable.extend(done.counters);
         done.notes
     }
 

@@ -389,3 +389,22 @@ fn status_tells_the_oldest_that_waits_or_is_in_flight() {
     site.settle();
     assert_eq!(oldest(&site), Some(second));
 }
+
+#[test]
+fn status_says_delivered_only_once_that_is_durable() {
+    let mut site = Site::new(&["beta"]);
+    site.queue("one", &["beta"]);
+    let conn = site.session("beta");
+    site.settle();
+    let transfer = site.sendings()[0].1.offer.transfer;
+    site.outcome(conn, transfer, Outcome::Acked);
+    site.turn();
+    assert!(site.has_batch());
+    let delivered = |site: &Site| {
+        let status = site.pump.node().status(site.now);
+        status.peers[0].counters[State::Acked as usize].count
+    };
+    assert_eq!(delivered(&site), 0);
+    site.settle();
+    assert_eq!(delivered(&site), 1);
+}
