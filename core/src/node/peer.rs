@@ -45,6 +45,9 @@ pub(super) struct Peer {
     pub session: Option<ConnId>,
     /// Whether a dial is under way.
     pub dialling: bool,
+    /// Jitter of dials: differs between the two sides of a pair, so that they do not meet half-way
+    /// again and again.
+    pub jitter: u64,
     /// Dials or sessions that failed in a row.
     pub failures: u64,
     /// No dial before this.
@@ -70,6 +73,7 @@ impl Peer {
             flights: BTreeMap::new(),
             session: None,
             dialling: false,
+            jitter: 0,
             failures: 0,
             dial_at: Instant::ZERO,
             claim_at: Instant::ZERO,
@@ -103,8 +107,7 @@ impl Peer {
     /// A dial or a session went wrong: wait longer each time.
     pub fn backs_off(&mut self, now: Now, backoff: Backoff, why: String) {
         self.failures = self.failures.saturating_add(1);
-        let key = u64::from(self.site.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.dial_at = now.mono.after(backoff.delay(self.failures, key));
+        self.dial_at = now.mono.after(backoff.delay(self.failures, self.jitter));
         self.last_error = why;
     }
 

@@ -2,6 +2,7 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use super::book::Book;
 use super::incoming::Incoming;
@@ -12,10 +13,11 @@ use super::types::ReconcileSummary;
 use super::{Mode, Node};
 use crate::config::Config;
 use crate::gate::Gate;
-use crate::id::{BatchNo, BlobNo, ReadNo};
+use crate::id::{BatchNo, BlobNo, ReadNo, SegmentId};
 use crate::ledger::read::Recovery;
 use crate::ledger::rows::{MetaName, PeerRow};
 use crate::ledger::{FORMAT, Table, keys};
+use crate::schedule::jitter_key;
 use crate::store::Space;
 use crate::time::{Instant, Now, UnixMillis};
 
@@ -35,6 +37,9 @@ pub enum RecoverError {
         reads: u16,
     },
 }
+
+/// How long the side whose session gives way waits before its first dial.
+const SECOND_DIAL: Duration = Duration::from_millis(250);
 
 impl Node {
     /// A node that goes on where the ledger stopped. An empty `recovery` is a new ledger.
@@ -114,6 +119,12 @@ impl Node {
             if let Some(peer) = self.peers.get_mut(&site) {
                 peer.known = true;
                 peer.address = known.address;
+                let pair = alloc::format!("{} {}", self.config.name, peer.name);
+                peer.jitter = jitter_key(&SegmentId([0; 32]), &pair, 0);
+                // Of two sites that start together, the one whose session would stay dials first.
+                if peer.name < self.config.name {
+                    peer.dial_at = self.now.mono.after(SECOND_DIAL);
+                }
             }
         }
     }

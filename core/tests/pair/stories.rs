@@ -36,6 +36,7 @@ fn contents_of_every_kind_of_length_cross_whole() {
     let mut world = pair();
     world.start("alpha");
     world.start("beta");
+    world.wait(Duration::from_secs(1));
     let lengths = [0, 1, 1023, 65_535, 65_536, 65_537, 1 << 20, (16 << 20) + 1, (33 << 20) + 7];
     for (i, n) in lengths.into_iter().enumerate() {
         let content = body(n, i as u8);
