@@ -30,13 +30,13 @@ impl Promised {
 pub struct Waiting {
     /// The batch it rests on.
     pub batch: BatchNo,
-    /// Who gets it; it dies with that connection [G8].
+    /// Who gets it; it dies with that connection (G8).
     pub conn: ConnId,
     /// What is said when the batch is durable.
     pub promise: Promise,
-    /// What is said instead when it fails [G2]; `None` when the node decides anew.
+    /// What is said instead when it fails (G2); `None` when the node decides anew.
     pub refusal: Option<SessionCommand>,
-    /// The segment that may not be evicted or released before this has left [G1].
+    /// The segment that may not be evicted or released before this has left (G1).
     pub pins: Option<Seq>,
 }
 
@@ -87,12 +87,12 @@ impl Gate {
         self.waiting.drain(kept..).collect()
     }
 
-    /// A connection has ended: its promises die with it [G8].
+    /// A connection has ended: its promises die with it (G8).
     pub fn forget(&mut self, conn: ConnId) {
         self.waiting.retain(|w| w.conn != conn);
     }
 
-    /// Whether an unreleased promise pins this segment [G1].
+    /// Whether an unreleased promise pins this segment (G1).
     #[must_use]
     pub fn pins(&self, seq: Seq) -> bool {
         self.waiting.iter().any(|w| w.pins == Some(seq))

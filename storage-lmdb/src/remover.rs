@@ -205,7 +205,7 @@ enum Known {
     New,
 }
 
-/// Looks all entries up in one snapshot of all three tables [B1].
+/// Looks all entries up in one snapshot of all three tables (B1).
 fn known(
     shared: &Shared,
     number: u8,

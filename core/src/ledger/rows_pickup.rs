@@ -135,7 +135,7 @@ pub struct ShardRow {
     /// SHA-256 of the newest token, while its row is there.
     #[n(16)]
     pub token: Option<Sha256Digest>,
-    /// `failed` acks so far; only these count towards `buffer.max_pickups` [P2].
+    /// `failed` acks so far; only these count towards `buffer.max_pickups` (P2).
     #[n(17)]
     pub failed_acks: u32,
     /// Pickups in a row that failed or moved no byte: the exponent of the wait.
@@ -168,7 +168,7 @@ pub struct TokenRow {
     /// Generation of the shard.
     #[n(1)]
     pub generation: u64,
-    /// Its redemption number; never reused [P1].
+    /// Its redemption number; never reused (P1).
     #[n(2)]
     pub redemption: u64,
     /// When its time is over (ms).

@@ -9,7 +9,7 @@ use minicbor::{Decode, Encode};
 
 use crate::id::{BlobDigest, SegmentId, Seq};
 
-/// A row of `remembered`: a segment that was delivered and evicted here [R2].
+/// A row of `remembered`: a segment that was delivered and evicted here (R2).
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct RememberedRow {

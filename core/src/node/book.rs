@@ -1,7 +1,7 @@
 //! The overlay: everything staged or committed so recently that an open read may not have seen it.
 //!
 //! A decision reads committed plus staged state. What an answer of the store says is corrected by this
-//! book: entries newer than the answer's `as_of` win [W3]. An entry is forgotten once every read that
+//! book: entries newer than the answer's `as_of` win (W3). An entry is forgotten once every read that
 //! is still open was asked after its commit.
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -55,7 +55,7 @@ impl Book {
         self.prune();
     }
 
-    /// Everything staged is void; open reads were voided with it [W2].
+    /// Everything staged is void; open reads were voided with it (W2).
     pub fn clear(&mut self) {
         let committed = self.committed;
         *self = Book { committed, ..Book::default() };

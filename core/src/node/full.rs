@@ -1,5 +1,5 @@
 //! When a commit finds no space: growth is refused, relief is judged again on the freshly read ledger
-//! and goes through alone on the freed ballast, and growth waits until the ballast is whole [G3-G6].
+//! and goes through alone on the freed ballast, and growth waits until the ballast is whole (G3-G6).
 //!
 //! ```text
 //!            commit full                 rows read anew, relief staged
@@ -285,7 +285,7 @@ impl Node {
         }
     }
 
-    /// The disk as it is now: growth goes on when the ballast is whole again [G5].
+    /// The disk as it is now: growth goes on when the ballast is whole again (G5).
     pub(super) fn space_is(&mut self, space: Space, out: &mut Vec<Action>) {
         self.space = space;
         if self.short.as_ref().is_some_and(|s| s.need <= space.free || s.looks >= LOOKS) {

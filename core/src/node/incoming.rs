@@ -232,7 +232,7 @@ impl Node {
         blob
     }
 
-    /// The file is created only after the `incoming` commit [B3]: what lets the session begin is a
+    /// The file is created only after the `incoming` commit (B3): what lets the session begin is a
     /// promise.
     fn begin(
         &mut self,

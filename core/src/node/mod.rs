@@ -1,7 +1,7 @@
 //! The node: one per process; it decides everything and touches nothing.
 //!
 //! Data flows one way: bytes → Session → **Node** → effects → driver. The node takes [`Input`]s one by
-//! one, keeps what is decided in a staged batch ([`stage`]), and lets nothing leave that rests on a
+//! one, keeps what is decided in a staged batch (`stage`), and lets nothing leave that rests on a
 //! batch before it is durable ([`crate::gate`]). Work that is best done in bulk waits for
 //! [`Input::Turn`]: settling attempts, judging what came in, claiming, paging, dialling, reconciling.
 //!
@@ -361,7 +361,7 @@ impl Node {
     }
 
     /// Says `promise` to a connection once everything staged so far is durable: it hangs on the newest
-    /// batch at the time of the decision [G2].
+    /// batch at the time of the decision (G2).
     fn promise(
         &mut self,
         conn: ConnId,

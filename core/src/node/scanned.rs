@@ -1,4 +1,4 @@
-//! Answers to scans of due deliveries, with everything newer than them applied on top [W1-W3].
+//! Answers to scans of due deliveries, with everything newer than them applied on top (W1-W3).
 
 use alloc::format;
 use alloc::vec::Vec;

@@ -16,7 +16,7 @@ use crate::store::Batch;
 use crate::time::{Now, UnixMillis};
 
 /// Relief that must not be lost when a commit fails: kept as what was meant, not as row images, and
-/// judged again on the freshly read ledger [G3].
+/// judged again on the freshly read ledger (G3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Intent {
     /// An attempt ended.
@@ -77,7 +77,7 @@ struct UnderWay {
 /// What a failed commit leaves behind.
 #[derive(Debug, Default)]
 pub(super) struct Wreck {
-    /// Relief of the failed and of the staged batch, in order [G6].
+    /// Relief of the failed and of the staged batch, in order (G6).
     pub intents: Vec<Intent>,
     /// Parked bodies that no batch will take.
     pub handles: Vec<Handle>,

@@ -2,7 +2,7 @@
 //!
 //! Everything up to `through` is in the window; what lies behind it is in the ledger only. A new row
 //! at or before `through` enters at once; overflow drops the tail and lowers `through`; the answer of
-//! a scan that does not start at the present `through` is discarded [W1].
+//! a scan that does not start at the present `through` is discarded (W1).
 
 use alloc::collections::BTreeMap;
 
@@ -129,7 +129,7 @@ impl Window {
         self.through = through;
     }
 
-    /// Forgets everything, open scans included [W2].
+    /// Forgets everything, open scans included (W2).
     pub fn clear(&mut self) {
         self.through = Through::Nothing;
         self.scan = None;
