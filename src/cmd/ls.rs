@@ -83,11 +83,16 @@ fn list(
         screen.line(human::table(&HEAD, &rows).trim_end());
     }
     if let Some(next) = more {
-        screen.note(&format!("there is more: --after {next}, or --all"));
+        screen.note(&format!(
+            "the oldest are shown; newer ones follow with --after {next}, or --all"
+        ));
     }
     let filtered = args.peer.is_some() || args.state.is_some() || args.older.is_some();
     match (shown, filtered) {
-        (0, true) => Ok(Exit::NoMatch),
+        (0, true) => {
+            screen.note("no segment matches");
+            Ok(Exit::NoMatch)
+        }
         (0, false) => {
             screen.note("no segments");
             Ok(Exit::Done)

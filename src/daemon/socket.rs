@@ -54,7 +54,11 @@ fn refused(code: &'static str, path: &Path, why: impl std::fmt::Display) -> Fail
 pub(super) fn listen(path: &Path) -> Result<(UnixListener, SocketFile), Failure> {
     refuse_unsafe(path)?;
     clear_stale(path)?;
-    let io = |e: rustix::io::Errno| refused("CN0513", path, e);
+    let io = |e: rustix::io::Errno| {
+        let failure = refused("CN0513", path, e);
+        let permitted = !matches!(e, rustix::io::Errno::ACCESS | rustix::io::Errno::PERM);
+        if permitted { failure } else { Failure { exit: Exit::NotPermitted, ..failure } }
+    };
     let socket = rustix::net::socket_with(
         AddressFamily::UNIX,
         SocketType::STREAM,

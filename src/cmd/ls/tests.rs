@@ -90,7 +90,7 @@ fn pages_are_turned_until_there_is_enough() {
     let (exit, said) = listed(&args, true, &daemon);
     assert_eq!((exit, said.lines.len()), (Ok(Exit::Done), 3));
     let (_, said) = listed(&args, false, &daemon);
-    assert_eq!(said.notes, ["there is more: --after 12, or --all"]);
+    assert_eq!(said.notes, ["the oldest are shown; newer ones follow with --after 12, or --all"]);
 }
 
 #[test]
