@@ -39,7 +39,7 @@ pub enum RecoverError {
 }
 
 /// How long the side whose session gives way waits before its first dial.
-const SECOND_DIAL: Duration = Duration::from_millis(250);
+const SECOND_DIAL: Duration = Duration::from_millis(50);
 
 impl Node {
     /// A node that goes on where the ledger stopped. An empty `recovery` is a new ledger.
