@@ -27,14 +27,14 @@ pub(crate) fn consign() -> Command {
     command
 }
 
-/// A loopback address that is free now and that no other test of this process gets. Below the range
-/// from which the kernel takes ports for outgoing connections.
+/// A loopback address that nobody else gets: the host is this process's own, the port this call's,
+/// below those that the kernel takes for outgoing connections.
 pub(crate) fn free_address() -> SocketAddr {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let base = 10_000 + u16::try_from(std::process::id() % 2_000).unwrap_or(0) * 10;
+    static NEXT: AtomicU16 = AtomicU16::new(10_000);
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    let host = Ipv4Addr::new(127, 64 | (high & 63), middle, low);
     wait::until("a free port", || {
-        let port = base + NEXT.fetch_add(1, Ordering::Relaxed) % 2_000;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let address = SocketAddr::from((host, NEXT.fetch_add(1, Ordering::Relaxed)));
         TcpListener::bind(address).is_ok().then_some(address)
     })
 }
