@@ -205,3 +205,22 @@ fn wrong_command_lines() {
         assert_eq!(check(&parse(words).unwrap()), Ok(()), "{words:?}");
     }
 }
+
+#[test]
+fn what_was_given_up_before_is_no_success() {
+    let (daemon, _) = daemon(|name| {
+        let accepted = Accepted {
+            schema: Accepted::SCHEMA.into(),
+            id: "0".repeat(64),
+            name: name.into(),
+            dead: vec!["beta".into()],
+            ..Accepted::default()
+        };
+        Some(Say::json(200, serde_json::to_value(accepted).unwrap()))
+    });
+    fs::write(daemon.dir().join("a"), "1").unwrap();
+    let path = daemon.dir().join("a").display().to_string();
+    let (exit, said) = sent(&daemon, &[&path], false);
+    assert_eq!(exit, Ok(Exit::Failed));
+    assert!(said.lines[0].starts_with("Dead"), "{:?}", said.lines);
+}
