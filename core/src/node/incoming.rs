@@ -159,7 +159,7 @@ impl Node {
         }
     }
 
-    fn refuse_reservation(
+    pub(super) fn refuse_reservation(
         &mut self,
         conn: ConnId,
         transfer: TransferNo,

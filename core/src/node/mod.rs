@@ -264,7 +264,7 @@ impl Node {
     /// Everything that is best done in bulk, relief first.
     fn turn(&mut self, now: Now, out: &mut Vec<Action>) {
         if self.drained {
-            return;
+            return self.turn_down(out);
         }
         self.more = false;
         self.rejudge(now, out);
@@ -291,10 +291,19 @@ impl Node {
         }
         self.stopping = true;
         self.drain_by = now.mono.after(self.config.drain_timeout);
+        self.turn_down(out);
+    }
+
+    /// What waits to be taken in is refused: this site is stopping.
+    fn turn_down(&mut self, out: &mut Vec<Action>) {
+        let no = || (crate::code::Refusal::Busy, 1_000, "this site is stopping".to_string());
         for pending in core::mem::take(&mut self.pending) {
             self.drop_pending(&pending, out);
-            let text = "this site is stopping".to_string();
-            self.refuse(&pending, crate::code::Refusal::Busy, 1_000, text, out);
+            let (refusal, retry_after, text) = no();
+            self.refuse(&pending, refusal, retry_after, text, out);
+        }
+        for (conn, ticket, _) in core::mem::take(&mut self.reservations) {
+            self.refuse_reservation(conn, ticket, no(), out);
         }
     }
 

@@ -74,5 +74,7 @@ fn nothing_that_happens_in_between_makes_it_panic_or_forget_a_request() {
         // Whatever was asked is answered or cut: the connection has come to its end.
         site.closed
     }
+    // A request behind one whose commit ends the drain.
+    assert!(holds(vec![(0, 0), (4, 144), (4, 144), (89, 0)], false));
     quickcheck::QuickCheck::new().tests(200).quickcheck(holds as fn(Vec<(u8, u8)>, bool) -> bool);
 }
