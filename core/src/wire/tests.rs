@@ -72,6 +72,13 @@ fn text(g: &mut Gen) -> String {
     text
 }
 
+/// A name that may be kept: `.` and `..` are refused, which `rules` shows.
+fn name(g: &mut Gen) -> String {
+    let mut name = words(g, b"name of a file.txt", 199);
+    name.insert(0, 'f');
+    name
+}
+
 fn bytes(g: &mut Gen, max: usize) -> Vec<u8> {
     let any = usize::arbitrary(g) % (max + 1);
     let len = *g.choose(&[0, 1, 2, max / 2, max - 1, max, any, any, any]).unwrap();
@@ -87,7 +94,7 @@ pub(crate) fn meta(g: &mut Gen) -> Meta {
     labels.dedup_by(|a, b| a.0 == b.0);
     let again: [u8; 16] = core::array::from_fn(|_| u8::arbitrary(g));
     Meta {
-        name: words(g, b"name of a file.txt", 200),
+        name: name(g),
         content_type: if bool::arbitrary(g) { "text/plain".to_owned() } else { String::new() },
         labels,
         instance: if bool::arbitrary(g) { again.to_vec() } else { Vec::new() },
