@@ -12,4 +12,5 @@ pub mod human;
 pub mod log;
 pub mod out;
 pub mod pki;
+pub mod sim;
 pub mod tls;
