@@ -9,6 +9,7 @@ use crate::segment::is_site_name;
 
 /// When a segment counts as relayed (DESIGN 3.5); named destinations are always all required.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum SuccessCondition {
     /// As soon as one peer has it.
     OnePeer,
@@ -30,17 +31,20 @@ impl SuccessCondition {
 
 /// A known peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PeerConfig {
     /// Its name, as in its certificate.
     pub name: String,
     /// Where it is dialled.
     pub address: String,
     /// SHA-256 fingerprint its certificate must have.
+    #[cfg_attr(feature = "serde", serde(with = "crate::hexed::maybe"))]
     pub pin: Option<[u8; 32]>,
 }
 
 /// Everything the node goes by. Field names are the configuration's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Config {
     /// `node.name`
     pub name: String,

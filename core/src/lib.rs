@@ -30,6 +30,8 @@ pub mod delivery;
 pub mod driver;
 pub mod gate;
 pub mod hash;
+#[cfg(feature = "serde")]
+mod hexed;
 pub mod http;
 pub mod id;
 pub mod ledger;

@@ -81,6 +81,7 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
         peer_session: peer_session(settings),
         locals,
         time_high,
+        tap: None,
         observe: Arc::new(move |note| {
             notes::log(&name, note);
             if let Some(observe) = &overrides.observe {
