@@ -446,3 +446,16 @@ fn two_batches_that_are_told_apart() {
     // Where one value ends and the next key begins counts.
     assert_ne!(batch(&[(b"ab", b"c")]), batch(&[(b"a", b"bc")]));
 }
+
+#[test]
+fn the_page_shows_lines_that_are_read() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/RECORDING.md");
+    let page = std::fs::read_to_string(path).expect("the page");
+    let shown: Vec<&str> = page.lines().filter(|line| line.starts_with("{\"")).collect();
+    let (header, rest) = shown.split_first().expect("examples");
+    serde_json::from_str::<Header>(header).expect(header);
+    assert!(rest.len() >= 4);
+    for line in rest {
+        serde_json::from_str::<Line<'static>>(line).expect(line);
+    }
+}
