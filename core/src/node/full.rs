@@ -207,7 +207,10 @@ impl Node {
         let (tries, pairs) = (rejudge.tries, core::mem::take(&mut rejudge.pairs));
         let rows = rejudge.rows.take().unwrap_or_default();
         let intents = core::mem::take(&mut rejudge.intents);
-        self.mode = Mode::Tight(Tight { tries, probe_at: now.mono, probes: 0 });
+        // Relief has its turn first: a ballast that is whole because nothing was let through on it yet
+        // does not mean that there is room.
+        let probe_at = now.mono.after(RETRY.delay(1, 0));
+        self.mode = Mode::Tight(Tight { tries, probe_at, probes: 0 });
         // What came up while the rows were read was staged on void counters: it is judged again too.
         let wreck = self.stage.wreck();
         let intents = intents.into_iter().chain(wreck.intents);
