@@ -85,8 +85,8 @@ pub struct Config {
     pub partial_ttl: Duration,
     /// `limits.drain_timeout`
     pub drain_timeout: Duration,
-    /// Entries of one (peer, class) window of due deliveries, at least 1: [`limits::WINDOW`]. Tests take
-    /// less, so that few deliveries already need paging.
+    /// Entries of one (peer, class) window of due deliveries, at least 1: [`limits::WINDOW`]. Tests
+    /// take less, so that few deliveries already need paging.
     #[doc(hidden)]
     pub window: usize,
     /// A rule that is dropped on purpose, for tests of the simulator.

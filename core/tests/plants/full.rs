@@ -1,4 +1,5 @@
-//! A full disk: relief gets through, growth does not stand in its way, and the books are right after.
+//! A full disk: relief gets through, growth does not stand in its way, and the books are right
+//! after.
 
 use std::time::Duration;
 

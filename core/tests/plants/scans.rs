@@ -21,8 +21,8 @@ fn until(site: &mut Site, wall: u64) {
     site.now = Now { mono: site.now.mono.after(passed), wall: UnixMillis(wall) };
 }
 
-/// (W1) Work that is due at once pushes the tail out of a small window while a scan behind that tail is
-/// open.
+/// (W1) Work that is due at once pushes the tail out of a small window while a scan behind that
+/// tail is open.
 pub fn overflow(plant: Option<Plant>) -> End {
     let wait = Duration::from_secs(100);
     let mut site =
