@@ -13,6 +13,7 @@
 //! *liveness* phase, in which nothing fails any more and everything owed must come to its end.
 
 pub mod audit;
+pub mod net;
 pub mod rng;
 pub mod seen;
 pub mod store;
