@@ -30,9 +30,8 @@ fn no_fault() -> OnFault {
     Box::new(|error| panic!("{error}"))
 }
 
-fn recording(memory: &Memory) -> Recording {
-    let header = Header::new("test").option("answer", 42);
-    Recording::new(Box::new(memory.clone()), &header, no_fault()).expect("memory")
+fn recording() -> (Recording, Memory) {
+    Recording::in_memory(&Header::new("test").option("answer", 42))
 }
 
 /// Two nodes in one recording, three lives, some segments.
@@ -42,8 +41,7 @@ fn story() -> &'static str {
 }
 
 fn told() -> String {
-    let memory = Memory::default();
-    let recording = recording(&memory);
+    let (recording, memory) = recording();
     let (mut a, mut b) = (Site::new(&recording, 0), Site::new(&recording, 7));
     a.start();
     b.start();
@@ -403,10 +401,9 @@ fn a_file_is_its_owners_and_never_overwritten() {
 
 #[test]
 fn a_run_that_panics_leaves_no_end() {
-    let memory = Memory::default();
-    let inner = memory.clone();
+    let (recording, memory) = recording();
     let run = std::thread::spawn(move || {
-        let _recording = recording(&inner);
+        let _recording = recording;
         std::panic::resume_unwind(Box::new("on purpose"));
     });
     assert!(run.join().is_err());
@@ -415,8 +412,7 @@ fn a_run_that_panics_leaves_no_end() {
 
 #[test]
 fn what_must_not_be_written_down_is_not() {
-    let memory = Memory::default();
-    let recording = recording(&memory);
+    let (recording, memory) = recording();
     let mut site = Site::new(&recording, 0);
     site.start();
     site.send(b"the content of a segment");
