@@ -16,7 +16,7 @@ use consign_core::time::Now;
 use quickcheck::{Arbitrary, Gen, quickcheck};
 
 use super::effect::BatchText;
-use super::line::Line;
+use super::line::{Line, Start};
 use super::reader::{Lines, Next};
 use super::*;
 use make::Any;
@@ -83,7 +83,7 @@ quickcheck! {
 
     fn a_start_survives(now: Any<Now>, config: Any<Config>, recovery: Any<Recovery>) -> bool {
         let (config, recovery) = (Cow::Borrowed(&config.0), Cow::Borrowed(&recovery.0));
-        let line = Line::Start { node: 3, now: now.0, config, recovery };
+        let line = Line::Start(Box::new(Start { node: 3, now: now.0, config, recovery }));
         let text = serde_json::to_vec(&line).expect("text");
         serde_json::from_slice::<Line<'static>>(&text).expect("a line") == line
     }
@@ -318,7 +318,7 @@ fn a_line_longer_than_the_limit_is_refused_and_one_of_the_limit_is_read() {
     let text = note(100);
     let mut lines = Lines::with_longest(text.as_bytes(), 100);
     let Ok(Next::Line(line)) = lines.read() else { panic!("it is no longer than the limit") };
-    assert!(matches!(*line, Line::Note { .. }));
+    assert!(matches!(line, Line::Note { .. }));
     assert_eq!(lines.read().expect("the end"), Next::Nothing { half: false });
     let text = note(101);
     let mut lines = Lines::with_longest(text.as_bytes(), 100);

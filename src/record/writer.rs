@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::Header;
 use super::effect::{BatchText, action_text};
-use super::line::Line;
+use super::line::{Line, Start};
 
 /// Is told once, when a recording cannot be written any further.
 pub type OnFault = Box<dyn FnOnce(&io::Error) + Send>;
@@ -84,7 +84,7 @@ impl Recording {
     #[must_use]
     pub fn start(&self, node: u32, config: &Config, recovery: &Recovery, now: Now) -> Recorder {
         let (config, recovery) = (Cow::Borrowed(config), Cow::Borrowed(recovery));
-        self.write(&Line::Start { node, now, config, recovery });
+        self.write(&Line::Start(Box::new(Start { node, now, config, recovery })));
         Recorder { recording: self.clone(), node }
     }
 
