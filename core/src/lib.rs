@@ -40,6 +40,7 @@ pub mod limits;
 pub mod link;
 pub mod mem;
 pub mod node;
+pub mod plant;
 pub mod pump;
 pub mod schedule;
 pub mod segment;

@@ -108,6 +108,7 @@ fn peer_session(settings: &Settings) -> MakeSession {
         hello_timeout: HELLO_TIMEOUT,
         ping_after: PING_AFTER,
         dead_after: DEAD_AFTER,
+        plant: None,
     };
     Arc::new(move |info| Box::new(PeerSession::new(info, config.clone())))
 }

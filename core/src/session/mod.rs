@@ -407,4 +407,7 @@ pub struct SessionConfig {
     pub ping_after: core::time::Duration,
     /// Silence after which it counts as gone.
     pub dead_after: core::time::Duration,
+    /// A rule that is dropped on purpose, for tests of the simulator.
+    #[doc(hidden)]
+    pub plant: Option<crate::plant::Plant>,
 }
