@@ -135,6 +135,12 @@ impl<R: BufRead> Replayer<R> {
         if node >= NODES_MAX {
             return Err(self.bad(format!("node {node} is beyond the limit of {NODES_MAX} nodes")));
         }
+        if let Some(plant) = config.plant.filter(|plant| !plant.is_in(config.plant)) {
+            let number = plant.number();
+            return Err(self.bad(format!(
+                "node {node} has bug {number} on purpose, which this build cannot have"
+            )));
+        }
         let name = config.name.clone();
         let recovered = Node::recover(config.into_owned(), recovery.into_owned(), now)
             .map_err(|why| self.bad(format!("node {node} cannot start: {why}")))?;

@@ -12,6 +12,7 @@ use std::sync::{Arc, LazyLock};
 use consign_core::config::Config;
 use consign_core::ledger::read::Recovery;
 use consign_core::node::Input;
+use consign_core::plant::Plant;
 use consign_core::time::Now;
 use quickcheck::{Arbitrary, Gen, quickcheck};
 
@@ -360,6 +361,26 @@ impl Write for Full {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+#[test]
+fn a_bug_on_purpose_is_replayed_too() {
+    let (recording, memory) = recording();
+    let mut site = Site::new(&recording, 0);
+    site.plant = Some(Plant::AckBeforeCommit);
+    site.start();
+    site.send(b"content");
+    drop((site, recording));
+    let text = String::from_utf8(memory.bytes()).expect("text");
+    let outcome = read(text.as_bytes()).expect("a recording");
+    assert!(outcome.is_identical(), "{outcome}");
+    let planted = format!(",\"plant\":{}", Plant::AckBeforeCommit.number());
+    let (without, _) = changed(&text, "{\"start\"", &planted, "");
+    let outcome = read(without.as_bytes()).expect("a recording");
+    assert!(!outcome.is_identical(), "{outcome}");
+    let (unknown, _) = changed(&text, "{\"start\"", &planted, ",\"plant\":255");
+    let error = read(unknown.as_bytes()).expect_err("there is none").to_string();
+    assert!(error.contains("a number that means nothing here"), "{error}");
 }
 
 #[test]
