@@ -19,7 +19,7 @@ pub trait Host {
 }
 
 /// A node and whether a commit is under way.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Pump {
     node: Node,
     committing: bool,

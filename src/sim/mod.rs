@@ -14,4 +14,5 @@
 
 pub mod rng;
 pub mod seen;
+pub mod small;
 pub mod time;

@@ -18,7 +18,7 @@ use crate::time::{Instant, Now, UnixMillis};
 const CERTIFICATE_MARGIN: Duration = Duration::from_secs(60);
 
 /// A session with a peer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct PeerConn {
     pub site: SiteNo,
     pub epoch: Epoch,
@@ -36,7 +36,7 @@ pub(super) struct PeerConn {
 }
 
 /// What the node keeps of a connection.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Conn {
     /// `None` for a local client.
     pub peer: Option<PeerConn>,

@@ -41,7 +41,7 @@ impl Through {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Window {
     limit: usize,
     entries: BTreeMap<DueKey, DeliveryRow>,
