@@ -12,7 +12,9 @@
 //! same trace hash on every machine. A run has a *safety* phase, in which everything may fail, and a
 //! *liveness* phase, in which nothing fails any more and everything owed must come to its end.
 
+pub mod audit;
 pub mod rng;
 pub mod seen;
 pub mod small;
+pub mod store;
 pub mod time;

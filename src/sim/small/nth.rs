@@ -267,7 +267,7 @@ pub fn fail_at(story: Story, at: u64, fault: Fault) -> Result<(), Box<NthFailure
 }
 
 fn run(story: Story, at: u64, fault: Fault) -> Result<Nth, Box<NthFailure>> {
-    let rules = Rules { fine: false, crashes: 0, waits: u8::MAX };
+    let rules = Rules { fine: false, crashes: 0, waits: u8::MAX, plant: None };
     let mut world = World::cold(&story.ops(), rules);
     world.nth = Some(Nth { at, fault, seen: 0, hit: None });
     let mut path = Vec::new();

@@ -15,6 +15,7 @@ use consign_core::ledger::read::ReadRequest;
 use consign_core::ledger::rows::Body;
 use consign_core::mem::MemStore;
 use consign_core::node::{Action, Input};
+use consign_core::plant::Plant;
 use consign_core::pump::{Host, Pump};
 use consign_core::segment::Destinations;
 use consign_core::session::peer::PeerSession;
@@ -179,8 +180,8 @@ impl std::ops::DerefMut for Store {
 pub(super) struct Sites([(Rc<Site>, Cell<Option<u128>>); 2]);
 
 impl Sites {
-    pub fn new() -> Sites {
-        Sites([0, 1].map(|site| (Rc::new(Site::new(site)), Cell::new(None))))
+    pub fn new(plant: Option<Plant>) -> Sites {
+        Sites([0, 1].map(|site| (Rc::new(Site::new(site, plant)), Cell::new(None))))
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Site> {
@@ -241,7 +242,7 @@ pub(super) struct Site {
 }
 
 /// What a site of a small world goes by.
-fn config(site: SiteIx) -> Config {
+fn config(site: SiteIx, plant: Option<Plant>) -> Config {
     let name = NAMES[other(site)].to_string();
     let peer = PeerConfig { address: format!("{name}:7400"), name, pin: None };
     Config {
@@ -250,6 +251,7 @@ fn config(site: SiteIx) -> Config {
         min_free: 0,
         inline_max: INLINE,
         partial_ttl: Duration::from_secs(300),
+        plant,
         ..Config::default()
     }
 }
@@ -264,13 +266,14 @@ pub(super) fn session_config(config: &Config) -> SessionConfig {
         hello_timeout: Duration::from_secs(10),
         ping_after: Duration::from_secs(20),
         dead_after: Duration::from_secs(60),
+        plant: config.plant,
     }
 }
 
 impl Site {
-    pub fn new(site: SiteIx) -> Site {
+    pub fn new(site: SiteIx, plant: Option<Plant>) -> Site {
         let mut site = Site {
-            config: Rc::new(config(site)),
+            config: Rc::new(config(site, plant)),
             store: Store::default(),
             pump: None,
             due: None,

@@ -3,7 +3,11 @@
 use super::*;
 
 fn plain() -> Bounds {
-    Bounds { rules: Rules { fine: false, crashes: 0, waits: 0 }, turns: None, cold: false }
+    Bounds {
+        rules: Rules { fine: false, crashes: 0, waits: 0, plant: None },
+        turns: None,
+        cold: false,
+    }
 }
 
 #[test]
@@ -20,7 +24,7 @@ fn measure() {
     let fine = std::env::var("FINE").is_ok();
     let turns: Option<u32> = std::env::var("TURNS").ok().and_then(|v| v.parse().ok());
     let bounds = Bounds {
-        rules: Rules { fine, crashes, waits },
+        rules: Rules { fine, crashes, waits, plant: None },
         turns,
         cold: std::env::var("COLD").is_ok(),
     };

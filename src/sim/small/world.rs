@@ -7,6 +7,7 @@ use consign_core::id::ConnId;
 use consign_core::ledger::Table;
 use consign_core::ledger::read::{Answer, ReadRequest};
 use consign_core::node::{Action, Input, Node};
+use consign_core::plant::Plant;
 use consign_core::pump::Pump;
 use consign_core::session::{Session, SessionCommand};
 use consign_core::store::Errand;
@@ -36,6 +37,9 @@ pub struct Rules {
     pub crashes: u8,
     /// Times that time may pass while anything can still befall it.
     pub waits: u8,
+    /// A rule that its nodes and sessions drop, to prove that this would be noticed.
+    #[doc(hidden)]
+    pub plant: Option<Plant>,
 }
 
 /// A small world.
@@ -57,7 +61,7 @@ impl World {
     #[must_use]
     pub fn cold(workload: &[Op], rules: Rules) -> World {
         World {
-            sites: Sites::new(),
+            sites: Sites::new(rules.plant),
             now: Now { mono: Instant(1), wall: BEGIN },
             check: Check::default(),
             workload: workload.into(),

@@ -1,0 +1,453 @@
+//! A batch that is durable: each of its rows is judged against what was there before, then written into
+//! the image. What can only be judged at its end is touched here and settled in `settle`.
+
+use bytes::Bytes;
+use consign_core::id::{BatchNo, BlobDigest, BlobNo, BodyNo, Epoch, SegmentId, Seq, SiteNo};
+use consign_core::ledger::keys::DueKey;
+use consign_core::ledger::keys_upkeep::{ExpiryKind, parse_expiry};
+use consign_core::ledger::rows::{
+    BlobRow, Body, DeliveryRow, IncomingRow, MetaName, SegmentRow, State,
+};
+use consign_core::ledger::{Table, keys};
+use consign_core::store::{Batch, Op};
+
+use super::Desk;
+use super::disk::{due_key, waits};
+use super::edges::Step;
+use super::rows::{self, Inline, Name, Row};
+use super::site::{Claim, Holds};
+use super::story::Event;
+use super::violation::{Check, broken, demand};
+
+/// What a batch has touched.
+#[derive(Debug, Default)]
+pub(super) struct Touched {
+    /// Counters before it: batch, next segment, next file, next body.
+    pub before: (u64, Seq, BlobNo, BodyNo),
+    pub new: Vec<Seq>,
+    pub segments: Vec<Seq>,
+    /// Segments that were Acked once more, with what they required before.
+    pub acked: Vec<(Seq, u32)>,
+    pub deliveries: Vec<(Seq, SiteNo)>,
+    /// Keys under which a delivery waited before it changed.
+    pub left: Vec<DueKey>,
+    /// Keys under which a delivery was claimed.
+    pub claimed: Vec<DueKey>,
+    /// Keys that were written.
+    pub due: Vec<DueKey>,
+    pub counters: Vec<(SiteNo, u8)>,
+    pub blobs: Vec<BlobNo>,
+    pub bodies: Vec<BodyNo>,
+    pub digests: Vec<BlobDigest>,
+    pub sources: Vec<(BlobDigest, SiteNo)>,
+    pub incoming: Vec<BlobNo>,
+    /// Identities that are not looked up any more.
+    pub lost: Vec<(SegmentId, Seq)>,
+}
+
+impl Desk<'_> {
+    /// A batch is on disk.
+    pub(super) fn durable(&mut self, batch: &Batch, bodies: &[(BodyNo, Bytes)]) -> Check {
+        let disk = &self.site.disk;
+        let mut t = Touched {
+            before: (
+                disk.meta(MetaName::Batch),
+                Seq(disk.meta(MetaName::NextSeq)),
+                BlobNo(disk.meta(MetaName::NextBlob)),
+                BodyNo(disk.meta(MetaName::NextBody)),
+            ),
+            ..Touched::default()
+        };
+        let mut given = bodies.iter();
+        for op in batch.ops() {
+            match op {
+                Op::Put { table, key, value } => {
+                    let row = rows::row(table, key, value)
+                        .map_err(|why| broken("I2", None, format!("batch: {why}")))?;
+                    self.heal(table, key);
+                    self.put(row, &mut t)?;
+                }
+                Op::Del { table, key } => {
+                    let name = rows::name(table, key).ok_or_else(|| {
+                        broken("I2", None, format!("{table} has a key it cannot have"))
+                    })?;
+                    self.del(&name, &mut t)?;
+                }
+                Op::PutBody { number, .. } => {
+                    // They come in the order of the batch; a missing one is searched for.
+                    let next = given.next().filter(|(no, _)| *no == number);
+                    let found = next.or_else(|| bodies.iter().find(|(no, _)| *no == number));
+                    let Some((_, bytes)) = found else {
+                        let text = format!("body {number} was written without its bytes");
+                        return Err(broken("I1", None, text));
+                    };
+                    self.heal(Table::Bodies, &keys::body(number));
+                    self.put(Row::Body(number, Inline::of(bytes)), &mut t)?;
+                }
+            }
+        }
+        self.world.totals.batches += 1;
+        self.world.totals.rows += batch.rows() as u64;
+        self.settle(batch, t)
+    }
+
+    /// A row that was destroyed and is written anew is whole again.
+    fn heal(&mut self, table: Table, key: &[u8]) {
+        if !self.site.harm.rows.is_empty()
+            && let Some(name) = rows::name(table, key)
+        {
+            self.site.harm.rows.remove(&name);
+        }
+    }
+
+    fn put(&mut self, row: Row, t: &mut Touched) -> Check {
+        match row {
+            Row::Meta(name, value) => self.put_meta(name, value)?,
+            Row::Segment(seq, row) => return self.put_segment(seq, *row, t),
+            Row::Id(id, seq) => self.put_id(id, seq)?,
+            Row::Body(body, inline) => {
+                demand(body >= t.before.3, "I2", None, || {
+                    format!("body number {body} is given twice")
+                })?;
+                self.site.charged += i128::from(inline.charge());
+                t.bodies.push(body);
+            }
+            Row::Blob(blob, ref row) => self.put_blob(blob, row, t)?,
+            Row::Digest(digest, _) => t.digests.push(digest),
+            Row::Delivery(seq, no, row) => return self.put_delivery(seq, no, row, t),
+            Row::Due(key) => {
+                t.deliveries.push((key.seq, key.peer));
+                t.due.push(key);
+            }
+            Row::Owed(no, seq) => t.deliveries.push((seq, no)),
+            Row::Inflight(no, seq, epoch) => self.put_inflight(no, seq, epoch, t)?,
+            Row::Deadletter(_, seq, no, _) => t.deliveries.push((seq, no)),
+            Row::Expiry(ref key) => touch_expiry(key, t),
+            Row::Doomed(blob, row) => {
+                let before = self.site.disk.doomed.get(&blob).map_or(0, |row| row.size);
+                self.site.charged += i128::from(row.size) - i128::from(before);
+                t.blobs.push(blob);
+            }
+            Row::Incoming(blob, ref row) => self.put_incoming(blob, row, t)?,
+            Row::Counter(no, state, _) => t.counters.push((no, state)),
+            Row::Unmet(_, seq) => t.segments.push(seq),
+            Row::Owner(blob, _) => t.blobs.push(blob),
+            Row::Source(digest, no, _) => t.sources.push((digest, no)),
+            Row::Peer(..) | Row::Audit(_) | Row::Foreign => {}
+        }
+        self.site.disk.set(row);
+        Ok(())
+    }
+
+    fn del(&mut self, name: &Name, t: &mut Touched) -> Check {
+        match name {
+            Name::Meta(_) | Name::Peer(_) | Name::Counter(..) => {
+                return demand(false, "I2", None, || format!("{name:?} is removed"));
+            }
+            Name::Segment(seq) => {
+                let id = self.site.id(*seq);
+                return demand(id.is_none(), "I2", id, || {
+                    format!("number {seq} is removed, and nothing may remove it")
+                });
+            }
+            Name::Body(body) => {
+                let there = self.site.disk.bodies.contains_key(body);
+                return demand(!there, "I2", None, || {
+                    format!("body {body} is removed, and nothing may remove it")
+                });
+            }
+            Name::Id(id) => {
+                if let Some(seq) = self.site.disk.ids.get(id) {
+                    t.lost.push((*id, *seq));
+                    self.tell(id, Event::Distrusted);
+                }
+            }
+            Name::Blob(blob) => {
+                let size = self.site.disk.blobs.get(blob).map_or(0, |row| row.size);
+                self.site.charged -= i128::from(size);
+                t.blobs.push(*blob);
+            }
+            Name::Delivery(seq, no) => self.del_delivery(*seq, *no, t)?,
+            Name::Due(key) => t.deliveries.push((key.seq, key.peer)),
+            Name::Owed(no, seq) | Name::Inflight(no, seq) => t.deliveries.push((*seq, *no)),
+            Name::Deadletter(_, seq, no) => {
+                let id = self.site.id(*seq);
+                return demand(false, "I31", id, || {
+                    format!("the dead letter to {} is removed", self.site.peer(*no))
+                });
+            }
+            Name::Audit(number) => {
+                return demand(false, "I31", None, || format!("audit record {number} is removed"));
+            }
+            Name::Expiry(key) => touch_expiry(key, t),
+            Name::Doomed(blob) => {
+                let there = self.site.files.contains_key(blob);
+                demand(!there, "I16", None, || {
+                    format!("file {blob} is forgotten, and is still on disk")
+                })?;
+                let size = self.site.disk.doomed.get(blob).map_or(0, |row| row.size);
+                self.site.charged -= i128::from(size);
+            }
+            Name::Incoming(blob) => {
+                if let Some(row) = self.site.disk.incoming.get(blob) {
+                    self.site.charged -= i128::from(row.reserved);
+                    t.sources.push((row.digest, SiteNo(row.source)));
+                    t.incoming.push(*blob);
+                }
+            }
+            Name::Unmet(_, seq) => t.segments.push(*seq),
+            Name::Owner(blob, _) => t.blobs.push(*blob),
+            Name::Source(digest, no) => t.sources.push((*digest, *no)),
+            Name::Digest(_) | Name::Foreign => {}
+        }
+        self.site.disk.unset(name);
+        Ok(())
+    }
+
+    fn put_meta(&mut self, name: MetaName, value: u64) -> Check {
+        let before = self.site.disk.meta(name);
+        let goes_down = matches!(name, MetaName::UsedBytes | MetaName::Segments);
+        let invariant = if name == MetaName::TimeHigh { "I18" } else { "I2" };
+        demand(goes_down || value >= before, invariant, None, || {
+            format!("{name:?} goes back from {before} to {value}")
+        })
+    }
+
+    fn put_segment(&mut self, seq: Seq, row: SegmentRow, t: &mut Touched) -> Check {
+        let id = row.id;
+        match self.site.disk.segments.get(&seq) {
+            None => {
+                demand(seq >= t.before.1, "I2", Some(id), || {
+                    format!("accept number {seq} is given twice")
+                })?;
+                t.new.push(seq);
+                self.site.newest.insert(id, seq);
+                self.tell(&id, Event::Kept(seq, SiteNo(row.from)));
+            }
+            Some(old) => {
+                let kept = (old.id, old.digest, old.size, old.body, old.from, old.accepted_at)
+                    == (id, row.digest, row.size, row.body, row.from, row.accepted_at)
+                    && (&old.origin, old.origin_seq, &old.meta)
+                        == (&row.origin, row.origin_seq, &row.meta);
+                demand(kept, "I2", Some(old.id), || {
+                    format!("number {seq} becomes something else: {old:?}, now {row:?}")
+                })?;
+                demand(row.here || !old.here, "I1", Some(id), || {
+                    "it is not for this site any more".into()
+                })?;
+                if row.acked > old.acked {
+                    t.acked.push((seq, old.required));
+                }
+            }
+        }
+        if row.here && row.from != 0 && self.world.held.insert((id, self.ix)) {
+            self.world.totals.delivered += 1;
+        }
+        t.segments.push(seq);
+        self.site.disk.set(Row::Segment(seq, Box::new(row)));
+        Ok(())
+    }
+
+    fn put_id(&mut self, id: SegmentId, seq: Seq) -> Check {
+        let site = &*self.site;
+        let Some(old) = site.disk.ids.get(&id).copied().filter(|old| *old != seq) else {
+            return Ok(());
+        };
+        let excused = site.harm.row(&Name::Id(id)) || site.is_harmed(old);
+        demand(excused, "I25", Some(id), || {
+            format!("it is kept as number {old} already, and is kept again as {seq}")
+        })
+    }
+
+    fn put_blob(&mut self, blob: BlobNo, row: &BlobRow, t: &mut Touched) -> Check {
+        t.blobs.push(blob);
+        if let Some(old) = self.site.disk.blobs.get(&blob) {
+            let same = (old.digest, old.size) == (row.digest, row.size);
+            return demand(same, "I16", None, || {
+                format!("file {blob} becomes something else: {old:?}, now {row:?}")
+            });
+        }
+        self.site.charged += i128::from(row.size);
+        let file = self.site.files.get(&blob).copied();
+        let right = file == Some((row.size, row.digest));
+        demand(right || self.site.harm.files.contains(&blob), "I16", None, || {
+            format!("file {blob} gets a row for {row:?}, and on disk is {file:?}")
+        })
+    }
+
+    fn put_incoming(&mut self, blob: BlobNo, row: &IncomingRow, t: &mut Touched) -> Check {
+        let disk = &self.site.disk;
+        t.sources.push((row.digest, SiteNo(row.source)));
+        t.incoming.push(blob);
+        let before = match disk.incoming.get(&blob) {
+            None => {
+                let fresh = blob >= t.before.2;
+                demand(fresh, "I16", None, || format!("file number {blob} is given twice"))?;
+                0
+            }
+            Some(old) => {
+                let same = (old.digest, old.source) == (row.digest, row.source);
+                demand(same && row.offset >= old.offset, "I26", None, || {
+                    format!("content of file {blob} goes back: {old:?}, now {row:?}")
+                })?;
+                old.reserved
+            }
+        };
+        demand(row.offset <= row.reserved, "I26", None, || {
+            format!("{} bytes of file {blob} are there, {} reserved", row.offset, row.reserved)
+        })?;
+        self.site.charged += i128::from(row.reserved) - i128::from(before);
+        Ok(())
+    }
+
+    fn put_delivery(&mut self, seq: Seq, no: SiteNo, new: DeliveryRow, t: &mut Touched) -> Check {
+        t.deliveries.push((seq, no));
+        let site = &*self.site;
+        let old = site.disk.deliveries.get(&(seq, no));
+        let Some(segment) = site.disk.segments.get(&seq) else {
+            let text = format!("number {seq} is owed to {} and is not kept", site.peer(no));
+            return Err(broken("I2", None, text));
+        };
+        let (id, size) = (segment.id, segment.size);
+        self.judge(&Step { seq, no, old, new: Some(&new), segment })?;
+        let from = old.map(|old| old.state);
+        let old_key = old
+            .filter(|old| waits(old.state))
+            .map(|old| due_key(no, seq, old.next_attempt_after, segment));
+        t.left.extend(old_key);
+        let claims = new.state == State::Inflight && from != Some(State::Inflight);
+        t.claimed.extend(old_key.filter(|_| claims));
+        self.counted(no, from, Some(new.state), size, t);
+        if from == Some(State::Inflight) && new.state != State::Inflight {
+            self.site.claims.remove(&(no, seq));
+        }
+        if from != Some(new.state) {
+            let totals = &mut self.world.totals;
+            totals.acks += u64::from(new.state == State::Acked);
+            totals.dead += u64::from(new.state == State::Deadletter);
+            let (to, attempts) = (Some(new.state), new.attempts);
+            let cause = if matches!(new.state, State::Failed | State::Deadletter) {
+                new.last_error
+            } else {
+                0
+            };
+            let moved = Event::Moved { peer: no, from, to, attempts, spent: new.spent, cause };
+            self.tell(&id, moved);
+        }
+        self.site.disk.set(Row::Delivery(seq, no, new));
+        Ok(())
+    }
+
+    /// It leaves the required set: the peer had it before and let it go.
+    fn del_delivery(&mut self, seq: Seq, no: SiteNo, t: &mut Touched) -> Check {
+        let site = &*self.site;
+        let (Some(old), Some(segment)) =
+            (site.disk.deliveries.get(&(seq, no)), site.disk.segments.get(&seq))
+        else {
+            return Ok(());
+        };
+        let (from, id, size) = (Some(old.state), segment.id, segment.size);
+        let (attempts, spent, cause) = (old.attempts, old.spent, 0);
+        self.judge(&Step { seq, no, old: Some(old), new: None, segment })?;
+        t.deliveries.push((seq, no));
+        t.segments.push(seq);
+        self.counted(no, from, None, size, t);
+        self.site.claims.remove(&(no, seq));
+        self.site.settled.insert((seq, no));
+        self.tell(&id, Event::Moved { peer: no, from, to: None, attempts, spent, cause });
+        Ok(())
+    }
+
+    fn counted(
+        &mut self,
+        no: SiteNo,
+        from: Option<State>,
+        to: Option<State>,
+        size: u64,
+        t: &mut Touched,
+    ) {
+        if from == to {
+            return;
+        }
+        if let Some(state) = from {
+            self.site.tally.entry((no, state as u8)).or_default().leaves(size);
+            t.counters.push((no, state as u8));
+        }
+        if let Some(state) = to {
+            self.site.tally.entry((no, state as u8)).or_default().arrives(size);
+            t.counters.push((no, state as u8));
+        }
+    }
+
+    /// A session has claimed a delivery.
+    fn put_inflight(&mut self, no: SiteNo, seq: Seq, epoch: Epoch, t: &mut Touched) -> Check {
+        t.deliveries.push((seq, no));
+        let id = self.site.id(seq);
+        let peer = self.site.peer(no);
+        let before = self.site.disk.inflight.get(&(no, seq));
+        demand(before.is_none(), "I7", id, || {
+            format!("delivery to {peer}: claimed by {epoch}, and by {before:?} before")
+        })?;
+        let life = &self.site.life;
+        let said = epoch.boot == life.boot && life.said.contains(&epoch.session);
+        demand(said, "I8", id, || {
+            format!("delivery to {peer}: claimed by {epoch}, which never said HELLO in this boot")
+        })?;
+        let claim = Claim { epoch, offered: None, answer: None };
+        self.site.claims.insert((no, seq), claim);
+        Ok(())
+    }
+
+    /// A content file is whole and durable.
+    pub(super) fn file_whole(&mut self, blob: BlobNo, size: u64, digest: BlobDigest) -> Check {
+        let next = BlobNo(self.site.disk.meta(MetaName::NextBlob));
+        demand(blob < next, "I16", None, || {
+            format!("file {blob} is written before anything on disk says so; {next} is next")
+        })?;
+        self.site.files.insert(blob, (size, digest));
+        Ok(())
+    }
+
+    /// A content file is gone: never before what names it.
+    pub(super) fn file_gone(&mut self, blob: BlobNo) -> Check {
+        self.site.files.remove(&blob);
+        let disk = &self.site.disk;
+        let owed = disk.blobs.contains_key(&blob);
+        demand(!owed || self.site.harm.files.contains(&blob), "I17", None, || {
+            format!("file {blob} is removed, and {} segments need it", disk.owners_of(blob))
+        })?;
+        demand(!disk.incoming.contains_key(&blob), "I16", None, || {
+            format!("file {blob} is removed before anything on disk says that it goes")
+        })
+    }
+
+    /// Whether the content of a segment is here, or was destroyed.
+    pub(super) fn keeps(&self, row: &SegmentRow) -> Check {
+        match self.site.content(row) {
+            Holds::Yes | Holds::Harmed => Ok(()),
+            Holds::No(why) => {
+                let invariant = match row.body {
+                    Body::Inline(body) if self.site.disk.bodies.contains_key(&body) => "I11",
+                    Body::Blob(blob) if self.site.files.contains_key(&blob) => "I11",
+                    Body::Inline(_) | Body::Blob(_) => "I1",
+                };
+                demand(false, invariant, Some(row.id), || why)
+            }
+        }
+    }
+
+    pub(super) fn number_is(&self, batch: BatchNo, before: u64) -> Check {
+        let written = self.site.disk.meta(MetaName::Batch);
+        demand(written == batch.0 && written > before, "I2", None, || {
+            format!("batch {batch} says that it is {written}, after {before}")
+        })
+    }
+}
+
+fn touch_expiry(key: &[u8], t: &mut Touched) {
+    if let Some((_, ExpiryKind::Segment, rest)) = parse_expiry(key)
+        && let Some(seq) = keys::parse_u64(rest)
+    {
+        t.segments.push(Seq(seq));
+    }
+}

@@ -1,0 +1,251 @@
+//! The durable image of one site: what a crash right now would leave of its ledger.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+
+use consign_core::id::{BlobDigest, BlobNo, BodyNo, Epoch, SegmentId, Seq, SiteNo};
+use consign_core::ledger::keys::{DueKey, id8};
+use consign_core::ledger::rows::{
+    BlobRow, CounterRow, DeliveryRow, DoomedRow, IncomingRow, MetaName, SegmentRow, SourceRow,
+    State,
+};
+use consign_core::time::UnixMillis;
+
+use super::rows::{Inline, Name, Row};
+
+/// The tables.
+#[derive(Debug, Default)]
+pub(super) struct Disk {
+    pub meta: BTreeMap<MetaName, u64>,
+    pub peers: BTreeMap<SiteNo, String>,
+    pub segments: BTreeMap<Seq, SegmentRow>,
+    pub ids: BTreeMap<SegmentId, Seq>,
+    pub bodies: BTreeMap<BodyNo, Inline>,
+    pub blobs: BTreeMap<BlobNo, BlobRow>,
+    pub digests: BTreeMap<BlobDigest, BlobNo>,
+    pub deliveries: BTreeMap<(Seq, SiteNo), DeliveryRow>,
+    pub due: BTreeSet<DueKey>,
+    pub owed: BTreeSet<(SiteNo, Seq)>,
+    pub inflight: BTreeMap<(SiteNo, Seq), Epoch>,
+    pub deadletters: BTreeMap<(u64, Seq, SiteNo), u8>,
+    pub expiry: BTreeSet<Vec<u8>>,
+    pub doomed: BTreeMap<BlobNo, DoomedRow>,
+    pub incoming: BTreeMap<BlobNo, IncomingRow>,
+    pub counters: BTreeMap<(SiteNo, u8), CounterRow>,
+    pub unmet: BTreeSet<(u64, Seq)>,
+    pub owners: BTreeSet<(BlobNo, Seq)>,
+    pub sources: BTreeMap<(BlobDigest, SiteNo), SourceRow>,
+    pub audit: BTreeSet<u64>,
+}
+
+impl Disk {
+    /// A counter of `meta`; a missing one counts as 0.
+    pub fn meta(&self, name: MetaName) -> u64 {
+        self.meta.get(&name).copied().unwrap_or(0)
+    }
+
+    /// The number of a peer, by its name.
+    pub fn number_of(&self, name: &str) -> Option<SiteNo> {
+        self.peers.iter().find(|(_, known)| *known == name).map(|(no, _)| *no)
+    }
+
+    /// Deliveries of a segment.
+    pub fn of_segment(&self, seq: Seq) -> impl Iterator<Item = (SiteNo, &DeliveryRow)> {
+        self.deliveries
+            .range((seq, SiteNo(0))..=(seq, SiteNo(u32::MAX)))
+            .map(|((_, site), row)| (*site, row))
+    }
+
+    /// How many segments use a file.
+    pub fn owners_of(&self, blob: BlobNo) -> u64 {
+        self.owners.range((blob, Seq(0))..=(blob, Seq(u64::MAX))).count() as u64
+    }
+
+    /// What must be charged: content in the ledger and in files, reservations, files that are to be
+    /// removed.
+    pub fn charge(&self) -> u64 {
+        let bodies: u64 = self.bodies.values().map(Inline::charge).sum();
+        let blobs: u64 = self.blobs.values().map(|row| row.size).sum();
+        let reserved: u64 = self.incoming.values().map(|row| row.reserved).sum();
+        let doomed: u64 = self.doomed.values().map(|row| row.size).sum();
+        bodies + blobs + reserved + doomed
+    }
+
+    /// Deliveries and their bytes, by peer and state.
+    pub fn tally(&self) -> BTreeMap<(SiteNo, u8), Tally> {
+        let mut tally: BTreeMap<(SiteNo, u8), Tally> = BTreeMap::new();
+        for ((seq, site), row) in &self.deliveries {
+            let size = self.segments.get(seq).map_or(0, |segment| segment.size);
+            tally.entry((*site, row.state as u8)).or_default().arrives(size);
+        }
+        tally
+    }
+
+    /// Writes a row. Returns whether there was one.
+    pub fn set(&mut self, row: Row) -> bool {
+        match row {
+            Row::Meta(name, value) => self.meta.insert(name, value).is_some(),
+            Row::Peer(site, name) => self.peers.insert(site, name).is_some(),
+            Row::Segment(seq, row) => self.segments.insert(seq, *row).is_some(),
+            Row::Id(id, seq) => self.ids.insert(id, seq).is_some(),
+            Row::Body(body, inline) => self.bodies.insert(body, inline).is_some(),
+            Row::Blob(blob, row) => self.blobs.insert(blob, row).is_some(),
+            Row::Digest(digest, blob) => self.digests.insert(digest, blob).is_some(),
+            Row::Delivery(seq, site, row) => self.deliveries.insert((seq, site), row).is_some(),
+            Row::Due(key) => !self.due.insert(key),
+            Row::Owed(site, seq) => !self.owed.insert((site, seq)),
+            Row::Inflight(site, seq, epoch) => self.inflight.insert((site, seq), epoch).is_some(),
+            Row::Deadletter(at, seq, site, cause) => {
+                self.deadletters.insert((at, seq, site), cause).is_some()
+            }
+            Row::Expiry(key) => !self.expiry.insert(key),
+            Row::Doomed(blob, row) => self.doomed.insert(blob, row).is_some(),
+            Row::Incoming(blob, row) => self.incoming.insert(blob, row).is_some(),
+            Row::Counter(site, state, row) => self.counters.insert((site, state), row).is_some(),
+            Row::Unmet(at, seq) => !self.unmet.insert((at, seq)),
+            Row::Owner(blob, seq) => !self.owners.insert((blob, seq)),
+            Row::Source(digest, site, row) => self.sources.insert((digest, site), row).is_some(),
+            Row::Audit(number) => !self.audit.insert(number),
+            Row::Foreign => false,
+        }
+    }
+
+    /// Removes a row. Returns whether there was one.
+    pub fn unset(&mut self, name: &Name) -> bool {
+        match name {
+            Name::Meta(name) => self.meta.remove(name).is_some(),
+            Name::Peer(site) => self.peers.remove(site).is_some(),
+            Name::Segment(seq) => self.segments.remove(seq).is_some(),
+            Name::Id(id) => self.ids.remove(id).is_some(),
+            Name::Body(body) => self.bodies.remove(body).is_some(),
+            Name::Blob(blob) => self.blobs.remove(blob).is_some(),
+            Name::Digest(digest) => self.digests.remove(digest).is_some(),
+            Name::Delivery(seq, site) => self.deliveries.remove(&(*seq, *site)).is_some(),
+            Name::Due(key) => self.due.remove(key),
+            Name::Owed(site, seq) => self.owed.remove(&(*site, *seq)),
+            Name::Inflight(site, seq) => self.inflight.remove(&(*site, *seq)).is_some(),
+            Name::Deadletter(at, seq, site) => {
+                self.deadletters.remove(&(*at, *seq, *site)).is_some()
+            }
+            Name::Expiry(key) => self.expiry.remove(key),
+            Name::Doomed(blob) => self.doomed.remove(blob).is_some(),
+            Name::Incoming(blob) => self.incoming.remove(blob).is_some(),
+            Name::Counter(site, state) => self.counters.remove(&(*site, *state)).is_some(),
+            Name::Unmet(at, seq) => self.unmet.remove(&(*at, *seq)),
+            Name::Owner(blob, seq) => self.owners.remove(&(*blob, *seq)),
+            Name::Source(digest, site) => self.sources.remove(&(*digest, *site)).is_some(),
+            Name::Audit(number) => self.audit.remove(number),
+            Name::Foreign => false,
+        }
+    }
+
+    /// The first row that is here and not in `real`, or there and not here, or not the same; rows that
+    /// were destroyed do not count.
+    pub fn differs(&self, real: &Disk, harmed: &BTreeSet<Name>) -> Option<String> {
+        let (a, b) = (self, real);
+        let blank = |set: &'static str| (set, harmed);
+        maps(blank("meta"), &a.meta, &b.meta, |k| Name::Meta(*k))
+            .or_else(|| maps(blank("peers"), &a.peers, &b.peers, |k| Name::Peer(*k)))
+            .or_else(|| maps(blank("segments"), &a.segments, &b.segments, |k| Name::Segment(*k)))
+            .or_else(|| maps(blank("ids"), &a.ids, &b.ids, |k| Name::Id(*k)))
+            .or_else(|| maps(blank("bodies"), &a.bodies, &b.bodies, |k| Name::Body(*k)))
+            .or_else(|| maps(blank("blobs"), &a.blobs, &b.blobs, |k| Name::Blob(*k)))
+            .or_else(|| maps(blank("digests"), &a.digests, &b.digests, |k| Name::Digest(*k)))
+            .or_else(|| {
+                let name = |k: &(Seq, SiteNo)| Name::Delivery(k.0, k.1);
+                maps(blank("deliveries"), &a.deliveries, &b.deliveries, name)
+            })
+            .or_else(|| sets(blank("due"), &a.due, &b.due, |k| Name::Due(*k)))
+            .or_else(|| sets(blank("owed"), &a.owed, &b.owed, |k| Name::Owed(k.0, k.1)))
+            .or_else(|| {
+                let name = |k: &(SiteNo, Seq)| Name::Inflight(k.0, k.1);
+                maps(blank("inflight"), &a.inflight, &b.inflight, name)
+            })
+            .or_else(|| {
+                let name = |k: &(u64, Seq, SiteNo)| Name::Deadletter(k.0, k.1, k.2);
+                maps(blank("deadletters"), &a.deadletters, &b.deadletters, name)
+            })
+            .or_else(|| sets(blank("expiry"), &a.expiry, &b.expiry, |k| Name::Expiry(k.clone())))
+            .or_else(|| maps(blank("doomed"), &a.doomed, &b.doomed, |k| Name::Doomed(*k)))
+            .or_else(|| maps(blank("incoming"), &a.incoming, &b.incoming, |k| Name::Incoming(*k)))
+            .or_else(|| {
+                let name = |k: &(SiteNo, u8)| Name::Counter(k.0, k.1);
+                maps(blank("counters"), &a.counters, &b.counters, name)
+            })
+            .or_else(|| sets(blank("unmet"), &a.unmet, &b.unmet, |k| Name::Unmet(k.0, k.1)))
+            .or_else(|| sets(blank("owners"), &a.owners, &b.owners, |k| Name::Owner(k.0, k.1)))
+            .or_else(|| {
+                let name = |k: &(BlobDigest, SiteNo)| Name::Source(k.0, k.1);
+                maps(blank("sources"), &a.sources, &b.sources, name)
+            })
+            .or_else(|| sets(blank("audit"), &a.audit, &b.audit, |k| Name::Audit(*k)))
+    }
+}
+
+/// Deliveries and their bytes. Signed, so that a model that is wrong says so instead of panicking.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub count: i64,
+    pub bytes: i128,
+}
+
+impl Tally {
+    pub fn arrives(&mut self, size: u64) {
+        self.count += 1;
+        self.bytes += i128::from(size);
+    }
+
+    pub fn leaves(&mut self, size: u64) {
+        self.count -= 1;
+        self.bytes -= i128::from(size);
+    }
+
+    /// Whether a row of `counters` says the same.
+    pub fn is(&self, row: &CounterRow) -> bool {
+        i128::from(self.count) == i128::from(row.count) && self.bytes == i128::from(row.bytes)
+    }
+}
+
+/// The key in `due` of a delivery that waits.
+pub(super) fn due_key(site: SiteNo, seq: Seq, at: u64, segment: &SegmentRow) -> DueKey {
+    let (class, id8) = (segment.meta.class, id8(&segment.id));
+    DueKey { peer: site, class, at: UnixMillis(at), id8, seq }
+}
+
+/// Whether it waits for its turn.
+pub(super) fn waits(state: State) -> bool {
+    matches!(state, State::Scheduled | State::Failed)
+}
+
+type Of<'a> = (&'static str, &'a BTreeSet<Name>);
+
+fn maps<K: Ord + Debug, V: PartialEq + Debug>(
+    (table, harmed): Of<'_>,
+    model: &BTreeMap<K, V>,
+    real: &BTreeMap<K, V>,
+    name: impl Fn(&K) -> Name,
+) -> Option<String> {
+    let excused = |key: &K| !harmed.is_empty() && harmed.contains(&name(key));
+    let lost = model.iter().find(|(k, v)| real.get(k) != Some(v) && !excused(k));
+    if let Some((key, row)) = lost {
+        let there = real.get(key);
+        return Some(format!("{table} {key:?}: {row:?} was written, {there:?} is there"));
+    }
+    let extra = real.iter().find(|(k, _)| !model.contains_key(k) && !excused(k));
+    extra.map(|(key, row)| format!("{table} {key:?}: nothing was written, {row:?} is there"))
+}
+
+fn sets<K: Ord + Debug>(
+    (table, harmed): Of<'_>,
+    model: &BTreeSet<K>,
+    real: &BTreeSet<K>,
+    name: impl Fn(&K) -> Name,
+) -> Option<String> {
+    let excused = |key: &&K| !harmed.is_empty() && harmed.contains(&name(key));
+    let lost = model.difference(real).find(|k| !excused(k));
+    if let Some(key) = lost {
+        return Some(format!("{table} {key:?} was written and is not there"));
+    }
+    let extra = real.difference(model).find(|k| !excused(k));
+    extra.map(|key| format!("{table} {key:?} is there and was never written"))
+}

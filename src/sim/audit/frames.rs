@@ -1,0 +1,273 @@
+//! Frames that leave and arrive: what an offer, an acknowledgement and a refusal may rest on.
+
+use consign_core::code::Refusal;
+use consign_core::id::{ConnId, Epoch, SegmentId, Seq, SiteNo, TransferNo};
+use consign_core::ledger::rows::{MetaName, State};
+use consign_core::wire::{Frame, Kind, Offer, WITHDRAWN};
+
+use super::Desk;
+use super::site::{Answer, Asked, Holds};
+use super::story::Event;
+use super::violation::{Check, broken, demand};
+use crate::sim::seen::SiteIx;
+
+/// Refusals after which the other side gives up: a segment that is held gets none of them.
+const FINAL: [Refusal; 4] =
+    [Refusal::TooLarge, Refusal::Expired, Refusal::Invalid, Refusal::NotAddressed];
+
+impl Desk<'_> {
+    pub(super) fn sent(&mut self, peer: SiteIx, conn: ConnId, frame: &Frame<'_>) -> Check {
+        demand(self.site.life.running, "I30", None, || "it sends, and does not run".into())?;
+        match frame {
+            Frame::Hello(hello) => self.hello_sent(conn, hello.epoch),
+            Frame::Offer(offer, _) => self.offer_sent(peer, conn, offer),
+            Frame::Ack { transfer, id, epoch } => {
+                self.tell_frame(id, Kind::Ack, true, peer, *transfer, 0);
+                self.ack_sent(peer, conn, *transfer, id, *epoch)
+            }
+            Frame::Accept { transfer, id, offset } => {
+                self.tell_frame(id, Kind::Accept, true, peer, *transfer, 0);
+                self.accept_sent(peer, conn, *transfer, id, *offset)
+            }
+            Frame::Reject { transfer, id, code, .. } => {
+                self.tell_frame(id, Kind::Reject, true, peer, *transfer, *code);
+                if *code < WITHDRAWN {
+                    return self.reject_sent(peer, conn, *transfer, id, *code);
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn arrived(&mut self, peer: SiteIx, conn: ConnId, frame: &Frame<'_>) -> Check {
+        match frame {
+            Frame::Hello(hello) => {
+                self.site.links.get(conn).theirs = Some(hello.epoch);
+            }
+            Frame::Offer(offer, _) => {
+                let (id, digest, to) = (offer.id, offer.digest, offer.to.clone());
+                let asked = Asked { id, digest, to, origin: offer.origin.clone() };
+                self.site.links.get(conn).asked.insert(offer.transfer, asked);
+                self.tell_frame(&offer.id, Kind::Offer, false, peer, offer.transfer, 0);
+            }
+            Frame::Ack { transfer, id, epoch } => {
+                self.tell_frame(id, Kind::Ack, false, peer, *transfer, 0);
+                self.answered(conn, *transfer, Some((*id, *epoch)), Answer::Ack);
+            }
+            Frame::Reject { transfer, id, code: WITHDRAWN, .. } => {
+                self.tell_frame(id, Kind::Reject, false, peer, *transfer, WITHDRAWN);
+                self.site.links.get(conn).asked.remove(transfer);
+            }
+            Frame::Reject { transfer, id, code, retry_after, .. } => {
+                self.tell_frame(id, Kind::Reject, false, peer, *transfer, *code);
+                let answer = Answer::Reject { code: *code, retry_after: *retry_after };
+                self.answered(conn, *transfer, None, answer);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// An answer to an attempt. Only the first in the session that claimed it says anything.
+    fn answered(
+        &mut self,
+        conn: ConnId,
+        transfer: TransferNo,
+        ack: Option<(SegmentId, Epoch)>,
+        answer: Answer,
+    ) {
+        let wall = self.site.clock.now.wall.0;
+        let link = self.site.links.get(conn);
+        let mine = link.mine;
+        let Some((no, seq)) = link.out.get(&transfer).copied() else { return };
+        let id = self.site.id(seq);
+        let Some(claim) = self.site.claims.get_mut(&(no, seq)) else { return };
+        let this = claim.offered.is_some_and(|(c, t, _)| (c, t) == (conn, transfer));
+        if !this || claim.answer.is_some() || mine != Some(claim.epoch) {
+            return;
+        }
+        let answer = match ack {
+            Some((_, epoch)) if epoch != claim.epoch => return,
+            Some((segment, _)) if Some(segment) != id => Answer::Other,
+            Some(_) | None => answer,
+        };
+        claim.answer = Some((answer, wall));
+    }
+
+    /// HELLO: its boot is on disk, its session's number is new.
+    fn hello_sent(&mut self, conn: ConnId, epoch: Epoch) -> Check {
+        let boot = self.site.disk.meta(MetaName::Boot);
+        let running = self.site.life.boot;
+        demand(epoch.boot == running && boot == running, "I8", None, || {
+            format!("HELLO of epoch {epoch} in boot {running}, on disk is boot {boot}")
+        })?;
+        let new = self.site.life.said.insert(epoch.session);
+        demand(new, "I8", None, || format!("epoch {epoch} is said twice"))?;
+        let link = self.site.links.get(conn);
+        demand(link.mine.is_none(), "I8", None, || format!("HELLO twice on connection {conn}"))?;
+        link.mine = Some(epoch);
+        Ok(())
+    }
+
+    /// OFFER: for a durable claim of this session, once.
+    fn offer_sent(&mut self, peer: SiteIx, conn: ConnId, offer: &Offer) -> Check {
+        self.tell_frame(&offer.id, Kind::Offer, true, peer, offer.transfer, 0);
+        self.world.totals.offers += 1;
+        let name = self.name_of(peer);
+        let id = Some(offer.id);
+        let epoch = self.site.links.get(conn).mine;
+        let Some(epoch) = epoch else {
+            return Err(broken("I8", id, format!("it is offered to {name} before HELLO")));
+        };
+        let Some((no, seq)) = self.claimed_for(&name, &offer.id) else {
+            let text = format!("it is offered to {name}, and no claim of that is on disk");
+            return Err(broken("I7", id, text));
+        };
+        let row = self.site.disk.deliveries.get(&(seq, no));
+        let state = row.map(|row| row.state);
+        demand(state == Some(State::Inflight), "I6", id, || {
+            format!("it is offered to {name}, and its delivery is {state:?}")
+        })?;
+        let mono = self.site.clock.now.mono;
+        if let Some(claim) = self.site.claims.get_mut(&(no, seq)) {
+            demand(claim.epoch == epoch && claim.offered.is_none(), "I7", id, || {
+                let (claimed, before) = (claim.epoch, claim.offered);
+                format!(
+                    "it is offered to {name} in {epoch}, claimed by {claimed}, offered {before:?}"
+                )
+            })?;
+            claim.offered = Some((conn, offer.transfer, mono));
+        }
+        self.site.links.get(conn).out.insert(offer.transfer, (no, seq));
+        self.same_segment(seq, &name, offer)
+    }
+
+    /// The delivery to a peer of a segment that is in flight. Once in a while two numbers bear one
+    /// identity, when the first has lost its content.
+    fn claimed_for(&self, name: &str, id: &SegmentId) -> Option<(SiteNo, Seq)> {
+        let site = &*self.site;
+        let no = site.disk.number_of(name)?;
+        let flies = |seq: &Seq| site.disk.inflight.contains_key(&(no, *seq));
+        let newest = site.newest.get(id).copied().filter(flies);
+        let older = || {
+            let of_peer = site.disk.inflight.range((no, Seq(0))..=(no, Seq(u64::MAX)));
+            of_peer.map(|((_, seq), _)| *seq).find(|seq| site.id(*seq) == Some(*id))
+        };
+        newest.or_else(older).map(|seq| (no, seq))
+    }
+
+    fn same_segment(&self, seq: Seq, name: &str, offer: &Offer) -> Check {
+        let Some(row) = self.site.disk.segments.get(&seq) else { return Ok(()) };
+        let own = row.origin.is_empty();
+        let origin = if own { &self.site.config.name } else { &row.origin };
+        let origin_seq = if own { seq.0 } else { row.origin_seq };
+        let same = (offer.digest, offer.size, offer.origin_seq, offer.hops)
+            == (row.digest, row.size, origin_seq, row.hops.saturating_add(1))
+            && (&offer.meta, &offer.origin) == (&row.meta, origin)
+            && offer.to.addresses(name);
+        demand(same, "I11", Some(offer.id), || {
+            format!("it is offered to {name} as {offer:?}, and kept as {row:?}")
+        })
+    }
+
+    /// ACK: the other side may forget its copy from now on.
+    fn ack_sent(
+        &mut self,
+        peer: SiteIx,
+        conn: ConnId,
+        transfer: TransferNo,
+        id: &SegmentId,
+        epoch: Epoch,
+    ) -> Check {
+        let name = self.name_of(peer);
+        let link = self.site.links.get(conn);
+        let theirs = link.theirs;
+        let asked = link.asked.remove(&transfer).filter(|asked| asked.id == *id);
+        let Some(asked) = asked else {
+            let text = format!("it is acknowledged to {name}, which did not offer it there");
+            return Err(broken("I8", Some(*id), text));
+        };
+        demand(theirs == Some(epoch), "I8", Some(*id), || {
+            format!("it is acknowledged to {name} in epoch {epoch}, the session's is {theirs:?}")
+        })?;
+        self.world.acks.insert((self.ix, peer, *id, epoch));
+        match self.site.holds(id) {
+            Holds::Yes => {}
+            Holds::Harmed => return Ok(()),
+            Holds::No(why) => {
+                let text = format!("it is acknowledged to {name}, and {why}");
+                return Err(broken("I1", Some(*id), text));
+            }
+        }
+        let disk = &self.site.disk;
+        let Some((seq, row)) = disk.ids.get(id).and_then(|s| Some((*s, disk.segments.get(s)?)))
+        else {
+            return Ok(());
+        };
+        let own = &self.site.config.name;
+        let here = asked.to.addresses(own) && asked.origin != *own;
+        demand(row.here || !here, "I1", Some(*id), || {
+            format!("it is acknowledged to {name}, and is not kept for this site itself")
+        })?;
+        self.owes(seq, &asked.to, &name, &asked.origin)
+    }
+
+    /// ACCEPT: a row says that content comes, and not from further on than it is durable.
+    fn accept_sent(
+        &mut self,
+        peer: SiteIx,
+        conn: ConnId,
+        transfer: TransferNo,
+        id: &SegmentId,
+        offset: u64,
+    ) -> Check {
+        let name = self.name_of(peer);
+        let digest = self.site.links.get(conn).asked.get(&transfer).map(|a| a.digest);
+        let disk = &self.site.disk;
+        let no = disk.number_of(&name);
+        let of_peer = disk
+            .incoming
+            .values()
+            .filter(|row| Some(row.digest) == digest && Some(SiteNo(row.source)) == no);
+        let durable = of_peer.map(|row| row.offset).max();
+        demand(durable.is_some(), "I16", Some(*id), || {
+            format!("its content is asked of {name}, and no row on disk says so")
+        })?;
+        demand(durable.is_some_and(|durable| offset <= durable), "I26", Some(*id), || {
+            format!("its content is asked of {name} from {offset} on, {durable:?} is on disk")
+        })
+    }
+
+    /// REJECT: a segment that is held is not refused for good.
+    fn reject_sent(
+        &mut self,
+        peer: SiteIx,
+        conn: ConnId,
+        transfer: TransferNo,
+        id: &SegmentId,
+        code: u8,
+    ) -> Check {
+        let name = self.name_of(peer);
+        let asked = self.site.links.get(conn).asked.remove(&transfer);
+        let row = self.site.disk.ids.get(id).and_then(|seq| self.site.disk.segments.get(seq));
+        let same = asked.zip(row).is_some_and(|(asked, row)| asked.digest == row.digest);
+        let refusal = Refusal::from_number(code).filter(|refusal| FINAL.contains(refusal));
+        let held = same && self.site.holds(id) == Holds::Yes;
+        demand(!held || refusal.is_none(), "I25", Some(*id), || {
+            format!("{name} offers it again and is refused for good: {refusal:?}")
+        })
+    }
+
+    fn tell_frame(
+        &mut self,
+        id: &SegmentId,
+        kind: Kind,
+        sent: bool,
+        peer: SiteIx,
+        transfer: TransferNo,
+        code: u8,
+    ) {
+        self.tell(id, Event::Frame { kind, sent, peer, transfer, code });
+    }
+}

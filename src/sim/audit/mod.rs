@@ -1,0 +1,386 @@
+//! The auditor: sees everything a world does, keeps a small obvious model of its own, and says in plain
+//! words which promise is broken.
+//!
+//! The model of a site is its durable image D: what a crash right now would leave. It is made from what
+//! becomes durable ([`Seen::Durable`], [`Seen::FileWhole`], [`Seen::FileGone`]) and from nothing else, so
+//! a node that says more than its disk holds is caught at the word. Formats are shared with the core
+//! (rows, keys, frames); decisions are not: edges, budgets, waits, charges and destinations are written
+//! down here a second time.
+//!
+//! A batch costs as much as its rows, a frame as much as a look-up; only [`Audit::deep`] and
+//! [`Audit::at_rest`] look at everything.
+//!
+//! | invariant | checked when |
+//! |---|---|
+//! | I1 | a client is told *queued*, an ACK leaves, the node says *accepted* or *acked*: D has row, identity, content. Deep: the rows of the store are those that were written |
+//! | I2 | each batch: required and Acked deliveries, `counters`, `segments`, `owed`, `due`, `inflight`, `unmet`, dead letters agree; a new segment is owed to everybody it is for; nothing is removed |
+//! | I3 | a delivery becomes Acked: the ACK came in the claiming epoch, and its sender held the segment then; at rest, it still does |
+//! | I4 | each row of a delivery, against a table of edges |
+//! | I6 | each row of a delivery: attempts, budget, and whether its cause has really happened; an OFFER leaves |
+//! | I7 | a claim, an OFFER: one in flight, durable, of this session, offered once |
+//! | I8 | HELLO, claims, ACKs, and every failure that blames an answer: epochs are durable and new, answers came in the claim's |
+//! | I9 | each batch: the relayed marker is set by the ACK that meets the condition, never before. Eviction has no part yet |
+//! | I10 | each batch: `used_bytes` is content + reservations + doomed files, within the limits. Nothing is charged per peer yet |
+//! | I11 | a segment becomes durable: its content has its digest and is what was handed in; an OFFER says what is kept |
+//! | I16 | files against `blobs`, `incoming`, `doomed`, `owners`, `digests`, `sources`; a file begins after its row and ends before it |
+//! | I17 | nothing owed is removed; start-up ends once, finds what D held, and has ended at rest |
+//! | I18 | no row lies after the high water of effective time, no clock goes back, nothing expires early by its own clock |
+//! | I19 | each turn: windows, overlay, promises, inputs, batches; at rest nothing is left |
+//! | I21 | of its part: within a peer and class, no claim passes one that was due and durable before |
+//! | I22 | each failure: the wait lies within the backoff of its own count; no claim before its time |
+//! | I23 | each turn: rounds that change nothing, per second and per moment |
+//! | I25 | an identity is kept once; a held segment is not refused for good; no second charge (by I10) |
+//! | I26 | of its part: checkpoints never shrink, ACCEPT asks from no further on than they reach, files are as long |
+//! | I28 | [`Audit::at_rest`] |
+//! | I30 | of its part: a process that does not run says nothing. When a stop was asked for cannot be seen |
+//! | I31 | dead letters and audit records are not removed; nothing bounds them yet |
+//!
+//! Not here: I5, I12, I13, I24 (the pickup half does not exist), I14 and I15 (identities and certificates are
+//! the network's), I20 (LMDB's readers: a property of `storage-lmdb`), I27 (parsers: their own tests), I29 (the
+//! trace hash is the run's).
+//!
+//! What the simulator itself destroys ([`Seen::Damaged`]) is excused, and only that: the content or row that
+//! was hit, with what follows from it. That must be told: a dead letter, a row that is set aside. After
+//! [`Damage::Rollback`] nothing of a site is judged until the next deep check, which takes the rows it finds
+//! for what is known.
+
+mod batch;
+mod deep;
+mod disk;
+mod edges;
+mod frames;
+mod rows;
+mod settle;
+mod site;
+mod story;
+#[cfg(test)]
+mod tests;
+mod turn;
+mod violation;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use consign_core::id::{BlobNo, Epoch, SegmentId, SiteNo};
+use consign_core::ledger::rows::State;
+use consign_core::session::Accepted;
+use consign_core::store::Snapshot;
+use consign_core::wire::Frame;
+
+pub use violation::Violation;
+
+use crate::sim::seen::{Damage, Seen, SiteIx};
+use crate::sim::time::Micros;
+use site::{Holds, Site};
+use story::{Event, Handed, Stories};
+use violation::{Broken, Check, broken, demand};
+
+/// How much was seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Segments that local clients handed in.
+    pub submitted: u64,
+    /// Times a local client was told that its segment is safe.
+    pub queued: u64,
+    /// Times a local client was told no.
+    pub refused: u64,
+    /// Pairs of a segment and a destination that holds it.
+    pub delivered: u64,
+    /// Deliveries that became Acked.
+    pub acks: u64,
+    /// Deliveries that were given up.
+    pub dead: u64,
+    /// OFFER frames that left.
+    pub offers: u64,
+    /// Batches that became durable.
+    pub batches: u64,
+    /// Their rows.
+    pub rows: u64,
+    /// Processes that were started, but for the first of each site.
+    pub restarts: u64,
+    /// Processes that were killed or lost their power.
+    pub crashes: u64,
+    /// Processes that stopped by themselves because their store failed.
+    pub halts: u64,
+    /// Processes that drained and stopped.
+    pub stops: u64,
+    /// Things that the simulator destroyed.
+    pub damaged: u64,
+    /// Rounds of all loops.
+    pub turns: u64,
+}
+
+/// An ACK that was sent while the segment was held: sender, receiver, segment, epoch.
+type Ack = (SiteIx, SiteIx, SegmentId, Epoch);
+
+/// What is known across sites.
+#[derive(Debug, Default)]
+struct World {
+    names: BTreeMap<SiteIx, String>,
+    stories: Stories,
+    acks: BTreeSet<Ack>,
+    held: BTreeSet<(SegmentId, SiteIx)>,
+    totals: Totals,
+}
+
+/// The auditor of one world.
+#[derive(Debug, Default)]
+pub struct Audit {
+    sites: BTreeMap<SiteIx, Site>,
+    world: World,
+}
+
+/// One thing that is being looked at.
+struct Desk<'a> {
+    at: Micros,
+    ix: SiteIx,
+    site: &'a mut Site,
+    world: &'a mut World,
+}
+
+// A violation ends the run: its size costs nothing.
+#[allow(clippy::result_large_err)]
+impl Audit {
+    /// An auditor of a world that is about to begin.
+    #[must_use]
+    pub fn new() -> Audit {
+        Audit::default()
+    }
+
+    /// One thing that happened at `site`.
+    ///
+    /// # Errors
+    /// The promise that it breaks.
+    ///
+    /// # Panics
+    /// When the site was never born.
+    pub fn see(&mut self, at: Micros, site: SiteIx, seen: &Seen<'_>) -> Result<(), Violation> {
+        if let Seen::Born { config } = seen {
+            self.world.names.insert(site, config.name.clone());
+            self.sites.insert(site, Site::new((*config).clone()));
+            return Ok(());
+        }
+        let checked = self.desk(at, site).see(seen);
+        checked.map_err(|broken| self.violation(site, *broken))
+    }
+
+    /// Compares what is known of a site with the rows and files that are there, and all rows with each
+    /// other. A file is its number, its length, and whether it is whole and durable.
+    ///
+    /// # Errors
+    /// The promise that is broken.
+    ///
+    /// # Panics
+    /// When the site was never born.
+    pub fn deep(
+        &mut self,
+        at: Micros,
+        site: SiteIx,
+        rows: &dyn Snapshot,
+        files: &[(BlobNo, u64, bool)],
+    ) -> Result<(), Violation> {
+        let checked = self.desk(at, site).deep(rows, files);
+        checked.map_err(|broken| self.violation(site, *broken))
+    }
+
+    /// After faults have stopped and time has passed: a deep check, and everything owed has come to its
+    /// end, nothing is reserved, nothing temporary is left, and what is Acked is held over there.
+    ///
+    /// # Errors
+    /// The promise that is broken.
+    ///
+    /// # Panics
+    /// When the site was never born.
+    pub fn at_rest(
+        &mut self,
+        at: Micros,
+        site: SiteIx,
+        rows: &dyn Snapshot,
+        files: &[(BlobNo, u64, bool)],
+    ) -> Result<(), Violation> {
+        let checked = self.desk(at, site).at_rest(rows, files);
+        let checked = checked.and_then(|()| self.is_over_there(site));
+        checked.map_err(|broken| self.violation(site, *broken))
+    }
+
+    /// How much was seen.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.world.totals
+    }
+
+    fn desk(&mut self, at: Micros, ix: SiteIx) -> Desk<'_> {
+        let site = self.sites.get_mut(&ix).expect("a site is born before anything happens there");
+        Desk { at, ix, site, world: &mut self.world }
+    }
+
+    /// What is Acked is held at the other site.
+    fn is_over_there(&self, ix: SiteIx) -> Check {
+        let Some(site) = self.sites.get(&ix) else { return Ok(()) };
+        let acked = site.disk.deliveries.iter().filter(|(_, row)| row.state == State::Acked);
+        for ((seq, no), _) in acked {
+            let name = site.peer(*no);
+            let peer = self.sites.values().find(|other| other.config.name == name);
+            let (Some(peer), Some(id)) = (peer, site.id(*seq)) else { continue };
+            if let Holds::No(why) = peer.holds(&id) {
+                let text = format!("delivery to {name} is Acked, and over there {why}");
+                return Err(broken("I3", Some(id), text));
+            }
+        }
+        Ok(())
+    }
+
+    fn violation(&self, ix: SiteIx, broken: Broken) -> Violation {
+        let Broken { invariant, segment, text } = broken;
+        let name = |ix: SiteIx| self.world.name(ix);
+        let peer = |ix: SiteIx, no: SiteNo| {
+            self.sites.get(&ix).map_or_else(|| no.to_string(), |site| site.peer(no))
+        };
+        Violation {
+            invariant,
+            site: name(ix),
+            segment,
+            name: segment.map_or("", |id| self.world.stories.name(&id)).to_string(),
+            text,
+            story: self.world.stories.of(segment.as_ref(), name, peer),
+        }
+    }
+}
+
+impl World {
+    fn name(&self, ix: SiteIx) -> String {
+        self.names.get(&ix).cloned().unwrap_or_else(|| format!("site {ix}"))
+    }
+}
+
+impl Desk<'_> {
+    fn see(&mut self, seen: &Seen<'_>) -> Check {
+        if self.site.lost_track {
+            return self.see_blindly(seen);
+        }
+        match seen {
+            Seen::Turned { now, inputs, footprint } => {
+                return self.turned(*now, *inputs, *footprint);
+            }
+            _ => self.site.clock.stirred = true,
+        }
+        match seen {
+            Seen::Born { .. } | Seen::Turned { .. } => Ok(()),
+            Seen::Started { boot } => self.started(*boot),
+            Seen::Died(death) => self.died(*death),
+            Seen::Durable { batch, bodies } => self.durable(batch, bodies),
+            Seen::FileWhole { blob, size, digest } => self.file_whole(*blob, *size, *digest),
+            Seen::FileGone(blob) => self.file_gone(*blob),
+            Seen::Damaged(damage) => {
+                self.damaged(damage);
+                Ok(())
+            }
+            Seen::Submitted { id, digest, size, meta, .. } => {
+                self.world.totals.submitted += 1;
+                let handed = Handed { digest: *digest, size: *size };
+                self.world.stories.handed_in(*id, &meta.name, handed);
+                self.tell(id, Event::Submitted);
+                Ok(())
+            }
+            Seen::Queued(accepted) => self.queued(accepted),
+            Seen::Refused { id, code } => {
+                self.world.totals.refused += 1;
+                self.tell(id, Event::Refused(code));
+                Ok(())
+            }
+            Seen::FrameSent { peer, conn, frame } => self.sent(*peer, *conn, frame),
+            Seen::FrameArrived { peer, conn, frame } => self.arrived(*peer, *conn, frame),
+            Seen::Note(note) => self.note(note),
+        }
+    }
+
+    /// An older ledger was put back: what this site says cannot be judged, and what others rest on it is
+    /// excused.
+    fn see_blindly(&mut self, seen: &Seen<'_>) -> Check {
+        match seen {
+            Seen::FrameSent { peer, frame: Frame::Ack { id, epoch, .. }, .. } => {
+                self.world.acks.insert((self.ix, *peer, *id, *epoch));
+            }
+            Seen::FileWhole { blob, size, digest } => {
+                self.site.files.insert(*blob, (*size, *digest));
+            }
+            Seen::FileGone(blob) => drop(self.site.files.remove(blob)),
+            Seen::Damaged(damage) => self.damaged(damage),
+            Seen::Died(death) => return self.died(*death),
+            Seen::Started { boot } => {
+                self.site.life.running = true;
+                self.site.life.boot = *boot;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn damaged(&mut self, damage: &Damage) {
+        self.world.totals.damaged += 1;
+        match damage {
+            Damage::File(blob) => drop(self.site.harm.files.insert(*blob)),
+            Damage::Row(table, key) => self.harm_row(*table, key),
+            Damage::Rollback => {
+                self.site.lost_track = true;
+                self.site.rolled_back = true;
+            }
+        }
+        self.tell_of_site(format!("{damage:?} is destroyed"));
+    }
+
+    /// A local client is told that its segment is safe.
+    fn queued(&mut self, accepted: &Accepted) -> Check {
+        self.world.totals.queued += 1;
+        let id = accepted.id;
+        self.tell(&id, Event::Queued);
+        demand(self.site.life.running, "I30", Some(id), || "it takes, and does not run".into())?;
+        if let Holds::No(why) = self.site.holds(&id) {
+            return Err(broken("I1", Some(id), format!("a client is told that it is safe: {why}")));
+        }
+        let seq = accepted.seq;
+        let right = self.site.id(seq) == Some(id) || self.site.harm.segment(seq);
+        demand(right, "I1", Some(id), || {
+            format!("a client is told that it is number {seq}, which is another")
+        })?;
+        let Accepted { added, queued, delivered, dead, .. } = accepted;
+        let told = [
+            (added, None),
+            (queued, None),
+            (delivered, Some(State::Acked)),
+            (dead, Some(State::Deadletter)),
+        ];
+        for (names, state) in told {
+            for name in names {
+                let no = self.site.disk.number_of(name);
+                let found = no.and_then(|no| self.site.disk.deliveries.get(&(seq, no)));
+                let right = found.is_some_and(|row| state.is_none_or(|state| row.state == state));
+                let excused = no.is_some_and(|no| {
+                    self.site.settled.contains(&(seq, no)) || self.site.harm.delivery(seq, no)
+                });
+                demand(right || excused, "I1", Some(id), || {
+                    let found = found.map(|row| row.state);
+                    format!("a client is told of {name}: {state:?}, on disk it is {found:?}")
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, id: &SegmentId, event: Event) {
+        self.world.stories.tell(self.at, self.ix, id, event);
+    }
+
+    fn tell_of_site(&mut self, what: String) {
+        self.world.stories.tell_of_site(self.at, self.ix, what);
+    }
+
+    fn name_of(&self, ix: SiteIx) -> String {
+        self.world.name(ix)
+    }
+
+    /// The site that a peer's number means, if it is one of this world.
+    fn ix_of(&self, no: SiteNo) -> Option<SiteIx> {
+        let name = self.site.disk.peers.get(&no)?;
+        self.world.names.iter().find(|(_, known)| *known == name).map(|(ix, _)| *ix)
+    }
+}

@@ -1,0 +1,282 @@
+//! The model of one site: its durable image, what was destroyed there, its sessions, what it has in
+//! flight.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use consign_core::config::Config;
+use consign_core::id::{BlobDigest, BlobNo, ConnId, Epoch, SegmentId, Seq, SiteNo, TransferNo};
+use consign_core::ledger::rows::{Body, SegmentRow};
+use consign_core::segment::Destinations;
+use consign_core::time::Instant;
+
+use super::disk::{Disk, Tally};
+use super::rows::Name;
+use super::turn::Clock;
+
+/// Connections that are remembered; older ones have long been over.
+const LINKS: usize = 256;
+
+/// What a peer's answer to an attempt was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// ACK of this segment, in the epoch of the claim.
+    Ack,
+    /// ACK of another segment.
+    Other,
+    /// REJECT.
+    Reject { code: u8, retry_after: u64 },
+}
+
+/// A delivery that is in flight.
+#[derive(Clone, Debug)]
+pub(super) struct Claim {
+    /// Epoch of the session that claimed it.
+    pub epoch: Epoch,
+    /// Where it was offered, once it was, and the site's monotonic clock then.
+    pub offered: Option<(ConnId, TransferNo, Instant)>,
+    /// The first answer in that session, and the site's wall clock then.
+    pub answer: Option<(Answer, u64)>,
+}
+
+/// An offer of the peer that waits for an answer.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub id: SegmentId,
+    pub digest: BlobDigest,
+    pub to: Destinations,
+    pub origin: String,
+}
+
+/// A connection with a peer.
+#[derive(Debug, Default)]
+pub(super) struct Link {
+    /// The epoch that this site said HELLO with.
+    pub mine: Option<Epoch>,
+    /// The epoch that the peer said HELLO with.
+    pub theirs: Option<Epoch>,
+    /// What this site has offered.
+    pub out: BTreeMap<TransferNo, (SiteNo, Seq)>,
+    /// What the peer has offered.
+    pub asked: BTreeMap<TransferNo, Asked>,
+}
+
+/// Connections of the running process.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    open: BTreeMap<ConnId, Link>,
+    order: VecDeque<ConnId>,
+}
+
+impl Links {
+    pub fn clear(&mut self) {
+        *self = Links::default();
+    }
+
+    /// A connection, new or known.
+    pub fn get(&mut self, conn: ConnId) -> &mut Link {
+        if !self.open.contains_key(&conn) {
+            if self.order.len() >= LINKS
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.open.remove(&oldest);
+            }
+            self.order.push_back(conn);
+        }
+        self.open.entry(conn).or_default()
+    }
+}
+
+/// What the simulator has destroyed: loss of exactly that is excused.
+#[derive(Debug, Default)]
+pub(super) struct Harm {
+    pub files: BTreeSet<BlobNo>,
+    pub rows: BTreeSet<Name>,
+}
+
+impl Harm {
+    pub fn row(&self, name: &Name) -> bool {
+        !self.rows.is_empty() && self.rows.contains(name)
+    }
+
+    pub fn segment(&self, seq: Seq) -> bool {
+        self.row(&Name::Segment(seq))
+    }
+
+    /// Anything that says where a delivery stands.
+    pub fn delivery(&self, seq: Seq, site: SiteNo) -> bool {
+        let of = |name: &Name| match name {
+            Name::Segment(s) => *s == seq,
+            Name::Delivery(s, at) | Name::Owed(at, s) | Name::Inflight(at, s) => {
+                (*s, *at) == (seq, site)
+            }
+            Name::Due(key) => (key.seq, key.peer) == (seq, site),
+            Name::Deadletter(_, s, at) => (*s, *at) == (seq, site),
+            _ => false,
+        };
+        self.rows.iter().any(of)
+    }
+}
+
+/// Whether a site holds a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Holds {
+    Yes,
+    /// What it held was destroyed.
+    Harmed,
+    /// Why not.
+    No(String),
+}
+
+/// The process of a site.
+#[derive(Debug, Default)]
+pub(super) struct Life {
+    pub running: bool,
+    /// Boot number of the last process.
+    pub boot: u64,
+    /// Deliveries that were in flight when it started.
+    pub found: u64,
+    /// Whether start-up reconciliation has come to its end.
+    pub reconciled: bool,
+    /// Value of the file counter at the start.
+    pub below: BlobNo,
+    /// Session numbers that were said in a HELLO of this boot.
+    pub said: BTreeSet<u64>,
+    /// Epochs of sessions that are up, by the name of the peer.
+    pub live: BTreeMap<String, Epoch>,
+}
+
+/// A site.
+#[derive(Debug)]
+pub(super) struct Site {
+    pub config: Config,
+    pub life: Life,
+    pub clock: Clock,
+    pub disk: Disk,
+    /// Files that are whole and durable: length and digest.
+    pub files: BTreeMap<BlobNo, (u64, BlobDigest)>,
+    pub harm: Harm,
+    /// An older ledger was put back: nothing is known of this site before the next deep check.
+    pub lost_track: bool,
+    /// … or was, once.
+    pub rolled_back: bool,
+    /// Bytes that must be charged.
+    pub charged: i128,
+    /// Deliveries by peer and state.
+    pub tally: BTreeMap<(SiteNo, u8), Tally>,
+    pub claims: BTreeMap<(SiteNo, Seq), Claim>,
+    /// Deliveries that left the required set: the peer had it and let it go.
+    pub settled: BTreeSet<(Seq, SiteNo)>,
+    /// The newest row of a segment, even when its identity is not looked up any more.
+    pub newest: BTreeMap<SegmentId, Seq>,
+    pub links: Links,
+    /// Rows that the node said it has set aside.
+    pub told: BTreeSet<String>,
+}
+
+impl Site {
+    pub fn new(config: Config) -> Site {
+        Site {
+            config,
+            life: Life::default(),
+            clock: Clock::default(),
+            disk: Disk::default(),
+            files: BTreeMap::new(),
+            harm: Harm::default(),
+            lost_track: false,
+            rolled_back: false,
+            charged: 0,
+            tally: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            settled: BTreeSet::new(),
+            newest: BTreeMap::new(),
+            links: Links::default(),
+            told: BTreeSet::new(),
+        }
+    }
+
+    /// Takes the rows that are really there for what is known.
+    pub fn adopt(&mut self, disk: Disk) {
+        self.charged = i128::from(disk.charge());
+        self.tally = disk.tally();
+        let claim = |epoch: &Epoch| Claim { epoch: *epoch, offered: None, answer: None };
+        self.claims = disk.inflight.iter().map(|(key, epoch)| (*key, claim(epoch))).collect();
+        self.newest = disk.segments.iter().map(|(seq, row)| (row.id, *seq)).collect();
+        self.disk = disk;
+        self.lost_track = false;
+    }
+
+    /// The name of a peer, for people too.
+    pub fn peer(&self, no: SiteNo) -> String {
+        self.disk.peers.get(&no).cloned().unwrap_or_else(|| format!("site number {no}"))
+    }
+
+    pub fn id(&self, seq: Seq) -> Option<SegmentId> {
+        self.disk.segments.get(&seq).map(|row| row.id)
+    }
+
+    /// Whether the content of a segment is durable here, byte for byte.
+    pub fn content(&self, row: &SegmentRow) -> Holds {
+        let is = |size: u64, digest: BlobDigest| {
+            if (size, digest) == (row.size, row.digest) {
+                return Holds::Yes;
+            }
+            let (have, want) = (digest.short(), row.digest.short());
+            let sizes = format!("{size} bytes instead of {}", row.size);
+            Holds::No(format!("its content is {have} with {sizes}, accepted was {want}"))
+        };
+        match row.body {
+            Body::Inline(body) if self.harm.row(&Name::Body(body)) => Holds::Harmed,
+            Body::Inline(body) => match self.disk.bodies.get(&body) {
+                Some(inline) => is(inline.size, inline.digest),
+                None => Holds::No(format!("body {body} is not on disk")),
+            },
+            Body::Blob(blob) if self.harm.files.contains(&blob) => Holds::Harmed,
+            Body::Blob(blob) if !self.disk.blobs.contains_key(&blob) => {
+                let harmed = self.harm.row(&Name::Blob(blob));
+                let no = Holds::No(format!("file {blob} has no row in blobs"));
+                if harmed { Holds::Harmed } else { no }
+            }
+            Body::Blob(blob) => match self.files.get(&blob) {
+                Some((size, digest)) => is(*size, *digest),
+                None => Holds::No(format!("file {blob} is not on disk")),
+            },
+        }
+    }
+
+    /// Whether a segment is durable here.
+    pub fn holds(&self, id: &SegmentId) -> Holds {
+        if self.lost_track {
+            return Holds::Harmed;
+        }
+        let seq = self.disk.ids.get(id).or_else(|| self.newest.get(id)).copied();
+        let Some(seq) = seq else {
+            let harmed = self.harm.row(&Name::Id(*id));
+            return if harmed {
+                Holds::Harmed
+            } else {
+                Holds::No("no row has its identity".into())
+            };
+        };
+        match self.disk.segments.get(&seq) {
+            Some(row) if row.id == *id => self.content(row),
+            Some(row) => Holds::No(format!("number {seq} is segment {}", row.id.short())),
+            None if self.harm.segment(seq) => Holds::Harmed,
+            None => Holds::No(format!("number {seq} has no row")),
+        }
+    }
+
+    /// Whether content of a segment was destroyed.
+    pub fn is_harmed(&self, seq: Seq) -> bool {
+        self.harm.segment(seq)
+            || self.disk.segments.get(&seq).is_some_and(|row| {
+                self.content(row) == Holds::Harmed || self.harm.row(&Name::Id(row.id))
+            })
+    }
+
+    /// Names of peers that a segment must go to from here: those it addresses, but not the one it came
+    /// from nor the one where it began.
+    pub fn wanted(&self, to: &Destinations, from: &str, origin: &str) -> Vec<&str> {
+        let names = self.config.peers.iter().map(|peer| peer.name.as_str());
+        names.filter(|name| to.addresses(name) && *name != from && *name != origin).collect()
+    }
+}
