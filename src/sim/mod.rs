@@ -16,5 +16,6 @@ pub mod audit;
 pub mod net;
 pub mod rng;
 pub mod seen;
+pub mod small;
 pub mod store;
 pub mod time;
