@@ -84,6 +84,8 @@ enum Command {
     Demo(cmd::demo::DemoArgs),
     /// Measures a relay between two sites on this machine
     Bench(cmd::bench::BenchArgs),
+    /// Steps this build's core over a recording and shows the first effect that differs
+    Replay(cmd::replay::ReplayArgs),
 }
 
 /// What can go wrong with a command.
@@ -184,6 +186,7 @@ fn dispatch(command: Command, global: &Global, socket: Option<PathBuf>) -> Resul
         Command::Stop(args) => cmd::stop::run(args, global, &at()?)?,
         Command::Demo(args) => cmd::demo::run(&args, global)?,
         Command::Bench(args) => cmd::bench::run(&args, global)?,
+        Command::Replay(args) => cmd::replay::run(&args, global)?,
     })
 }
 

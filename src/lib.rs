@@ -12,5 +12,6 @@ pub mod human;
 pub mod log;
 pub mod out;
 pub mod pki;
+pub mod record;
 pub mod sim;
 pub mod tls;

@@ -388,6 +388,20 @@ fn some_crates_are_not_taken_by_any_way() {
 }
 
 #[test]
+fn no_planted_bug_is_in_what_is_released() {
+    let tree = Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "--offline", "--workspace", "--prefix", "none"])
+        .args(["--edges", "normal,build,features"])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    let tree = String::from_utf8(tree.stdout).expect("names in UTF-8");
+    let asked = |feature: &str| tree.contains(&format!("consign-core feature \"{feature}\""));
+    assert!(asked("tls") && !asked("plant"), "{tree}");
+}
+
+#[test]
 fn every_package_is_in_the_workspace_and_under_its_rules() {
     let top = manifest("");
     let workspace = table(&top, "workspace").expect("a workspace");

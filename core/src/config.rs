@@ -5,10 +5,12 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::limits;
+use crate::plant::Plant;
 use crate::segment::is_site_name;
 
 /// When a segment counts as relayed (DESIGN 3.5); named destinations are always all required.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum SuccessCondition {
     /// As soon as one peer has it.
     OnePeer,
@@ -30,17 +32,20 @@ impl SuccessCondition {
 
 /// A known peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PeerConfig {
     /// Its name, as in its certificate.
     pub name: String,
     /// Where it is dialled.
     pub address: String,
     /// SHA-256 fingerprint its certificate must have.
+    #[cfg_attr(feature = "serde", serde(with = "crate::hexed::maybe"))]
     pub pin: Option<[u8; 32]>,
 }
 
 /// Everything the node goes by. Field names are the configuration's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Config {
     /// `node.name`
     pub name: String,
@@ -84,6 +89,13 @@ pub struct Config {
     pub partial_ttl: Duration,
     /// `limits.drain_timeout`
     pub drain_timeout: Duration,
+    /// Entries of one (peer, class) window of due deliveries, at least 1: [`limits::WINDOW`]. Tests
+    /// take less, so that few deliveries already need paging.
+    #[doc(hidden)]
+    pub window: usize,
+    /// A rule that is dropped on purpose, for tests of the simulator.
+    #[doc(hidden)]
+    pub plant: Option<Plant>,
 }
 
 impl Default for Config {
@@ -110,6 +122,8 @@ impl Default for Config {
             peer_sessions: 256,
             partial_ttl: Duration::from_secs(7 * 24 * 3600),
             drain_timeout: Duration::from_secs(30),
+            window: limits::WINDOW,
+            plant: None,
         }
     }
 }
@@ -125,6 +139,13 @@ pub struct ConfigFault {
 }
 
 impl Config {
+    /// Whether this rule is dropped here. Always `false` without the feature `plant`.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn planted(&self, plant: Plant) -> bool {
+        plant.is_in(self.plant)
+    }
+
     /// Every rule that is broken; empty when the node can go by it.
     #[must_use]
     pub fn faults(&self) -> Vec<ConfigFault> {

@@ -9,6 +9,7 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 
 use crate::node::{Node, Note};
+use crate::pump::Tap;
 use crate::session::{ConnInfo, Session};
 use crate::store::Store;
 use crate::time::UnixMillis;
@@ -45,6 +46,8 @@ pub struct Parts {
     pub time_high: UnixMillis,
     /// Sees every note of the node; called on the node's thread, must be quick.
     pub observe: Arc<dyn Fn(&Note) + Send + Sync>,
+    /// Sees what goes into the node and comes out of it (recordings).
+    pub tap: Option<Box<dyn Tap + Send>>,
     /// Most connections at a time, of all kinds.
     pub max_connections: usize,
     /// How long a drain may take before connections are cut, in milliseconds.

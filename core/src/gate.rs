@@ -17,7 +17,7 @@ impl Promised {
         self.0
     }
 
-    /// A promise that rests on nothing: for tests of sessions only.
+    /// A promise that rests on nothing: for tests of sessions and for planted bugs only.
     #[doc(hidden)]
     #[must_use]
     pub fn for_tests(promise: Promise) -> Promised {
@@ -69,6 +69,12 @@ impl Gate {
             assert!(last.batch <= waiting.batch, "batch {} after {}", waiting.batch, last.batch);
         }
         self.waiting.push_back(waiting);
+    }
+
+    /// Keeps a promise as if it rested on nothing, so that it leaves at once: what planted bugs do.
+    #[doc(hidden)]
+    pub fn unfounded(&mut self, waiting: Waiting) {
+        self.waiting.push_front(Waiting { batch: BatchNo(0), ..waiting });
     }
 
     /// The batches up to `through` are durable: what may leave, in order.

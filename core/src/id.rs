@@ -10,7 +10,12 @@ macro_rules! hash32 {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
         #[cbor(transparent)]
-        pub struct $name(#[cbor(n(0), with = "minicbor::bytes")] pub [u8; 32]);
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+        pub struct $name(
+            #[cbor(n(0), with = "minicbor::bytes")]
+            #[cfg_attr(feature = "serde", serde(with = "crate::hexed::array"))]
+            pub [u8; 32],
+        );
 
         impl $name {
             /// The first 12 hex digits: how an id is printed for people.
@@ -58,6 +63,7 @@ macro_rules! number {
             Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode,
         )]
         #[cbor(transparent)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
         pub struct $name(#[n(0)] pub $inner);
 
         impl fmt::Display for $name {
@@ -101,6 +107,7 @@ number! {
 /// A connection: the slot is reused, the generation never is, so late messages of a dead connection
 /// are told apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ConnId {
     /// Index in the driver's table of connections.
     pub slot: u32,
@@ -118,6 +125,7 @@ impl fmt::Display for ConnId {
 /// bears another epoch changes nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(array)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Epoch {
     /// The boot counter of the offering site.
     #[n(0)]
@@ -136,6 +144,7 @@ impl fmt::Display for Epoch {
 /// A body of at most [`crate::limits::INLINE_MAX`] bytes parked in the driver until the ledger writer
 /// joins it to its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Handle {
     /// The connection that parked it.
     pub conn: ConnId,

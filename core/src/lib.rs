@@ -30,6 +30,8 @@ pub mod delivery;
 pub mod driver;
 pub mod gate;
 pub mod hash;
+#[cfg(feature = "serde")]
+mod hexed;
 pub mod http;
 pub mod id;
 pub mod ledger;
@@ -38,6 +40,7 @@ pub mod limits;
 pub mod link;
 pub mod mem;
 pub mod node;
+pub mod plant;
 pub mod pump;
 pub mod schedule;
 pub mod segment;

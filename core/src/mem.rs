@@ -10,20 +10,20 @@ mod blobs;
 // The suite fails by panicking, whatever else it is answered.
 #[allow(clippy::wildcard_enum_match_arm, clippy::indexing_slicing, clippy::unwrap_used)]
 pub mod contract;
+mod tables;
 #[cfg(test)]
 mod tests;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::ops::Bound;
-
 use bytes::Bytes;
 
 pub use blobs::BlobFile;
 use blobs::Blobs;
+pub use tables::MemSnapshot;
+use tables::Tables;
 
 use crate::id::{BatchNo, BlobNo, ConnId, Handle};
 use crate::ledger::read::{self, ReadRequest};
@@ -41,9 +41,6 @@ pub const KEY_MAX: usize = 511;
 const ROW_COST: u64 = 16;
 /// Least room that must be left beside a whole ballast, in bytes.
 const ROOM: u64 = 1 << 20;
-
-type Rows = BTreeMap<Vec<u8>, Bytes>;
-type Tables = BTreeMap<Table, Arc<Rows>>;
 
 /// A disk of a fixed size, shared with others who may fill it.
 #[derive(Clone, Copy, Debug)]
@@ -164,16 +161,20 @@ impl MemStore {
     }
 
     fn put(&mut self, table: Table, key: &[u8], value: Bytes) {
-        let rows = Arc::make_mut(self.tables.entry(table).or_default());
+        let Some(rows) = self.tables.change(table) else { return };
         self.ledger += cost(key, value.len());
-        if let Some(old) = rows.insert(key.to_vec(), value) {
+        if let Some(old) = rows.get_mut(key) {
             self.ledger -= cost(key, old.len());
+            *old = value;
+        } else {
+            rows.insert(key.to_vec(), value);
         }
     }
 
     fn del(&mut self, table: Table, key: &[u8]) {
-        if let Some(rows) = self.tables.get_mut(&table)
-            && let Some(old) = Arc::make_mut(rows).remove(key)
+        // Looked up first: a table that does not change is not copied.
+        if self.tables.value(table, key).is_some()
+            && let Some(old) = self.tables.change(table).and_then(|rows| rows.remove(key))
         {
             self.ledger -= cost(key, old.len());
         }
@@ -182,7 +183,7 @@ impl MemStore {
     /// A view of the ledger as it is now; later commits do not change it.
     #[must_use]
     pub fn snapshot(&self) -> MemSnapshot {
-        MemSnapshot { tables: self.tables.clone() }
+        MemSnapshot::new(self.tables.clone())
     }
 
     /// Answers a read of the node.
@@ -190,7 +191,7 @@ impl MemStore {
     /// # Errors
     /// As [`read::read`].
     pub fn read(&self, request: &ReadRequest) -> ReadResult {
-        read::read(&self.snapshot(), request)
+        read::read(self, request)
     }
 
     /// Does what a session asks; at most one answer.
@@ -216,7 +217,7 @@ impl MemStore {
                 Some(StoreEvent::Content { ticket, offset, data })
             }
             StoreRequest::Query { ticket, query } => {
-                Some(StoreEvent::Queried { ticket, answer: query(&self.snapshot()) })
+                Some(StoreEvent::Queried { ticket, answer: query(self) })
             }
         }
     }
@@ -224,8 +225,7 @@ impl MemStore {
     fn content(&self, body: Body, offset: u64, len: usize) -> Result<Bytes, StoreFault> {
         match body {
             Body::Inline(number) => {
-                let rows = self.tables.get(&Table::Bodies);
-                let row = rows.and_then(|rows| rows.get(keys::body(number).as_slice()));
+                let row = self.tables.value(Table::Bodies, &keys::body(number));
                 let row = row.ok_or_else(|| StoreFault::Missing(format!("body {number}")))?;
                 Ok(row.slice(window(row.len(), offset, len)))
             }
@@ -259,11 +259,11 @@ impl MemStore {
                 Some(Input::Checked { seen, missing })
             }
             Errand::Sweep { folder, below } => {
-                let snapshot = self.snapshot();
+                let tables = &self.tables;
                 let known = |blob: BlobNo| {
                     [Table::Blobs, Table::Incoming, Table::Doomed]
                         .into_iter()
-                        .any(|table| matches!(snapshot.get(table, &keys::blob(blob)), Ok(Some(_))))
+                        .any(|table| tables.value(table, &keys::blob(blob)).is_some())
                 };
                 let quarantined = self.blobs.sweep(folder, below, known);
                 Some(Input::Swept { folder, quarantined })
@@ -278,8 +278,8 @@ impl MemStore {
     fn len(&self, body: Body) -> Option<u64> {
         match body {
             Body::Inline(number) => {
-                let rows = self.tables.get(&Table::Bodies)?;
-                rows.get(keys::body(number).as_slice()).map(|row| row.len() as u64)
+                let row = self.tables.value(Table::Bodies, &keys::body(number));
+                row.map(|row| row.len() as u64)
             }
             Body::Blob(number) => self.blobs.data(number).ok().map(|data| data.len() as u64),
         }
@@ -344,7 +344,7 @@ impl MemStore {
 
     /// Flips the lowest bit of byte `at` of a row; whether there is such a byte.
     pub fn flip(&mut self, table: Table, key: &[u8], at: usize) -> bool {
-        let rows = self.tables.get_mut(&table).map(Arc::make_mut);
+        let rows = self.tables.change(table);
         let Some(row) = rows.and_then(|rows| rows.get_mut(key)) else { return false };
         let mut bytes = row.to_vec();
         let Some(byte) = bytes.get_mut(at) else { return false };
@@ -383,7 +383,24 @@ impl MemStore {
     /// How many rows a table has.
     #[must_use]
     pub fn rows(&self, table: Table) -> usize {
-        self.tables.get(&table).map_or(0, |rows| rows.len())
+        self.tables.of(table).map_or(0, BTreeMap::len)
+    }
+
+    /// The key of the `nth` row of a table, from 0.
+    #[must_use]
+    pub fn nth_key(&self, table: Table, nth: usize) -> Option<&[u8]> {
+        self.tables.of(table)?.keys().nth(nth).map(Vec::as_slice)
+    }
+
+    /// Takes a parked body out, as the writer of a ledger does when it begins a batch.
+    pub fn take_parked(&mut self, handle: Handle) -> Option<Bytes> {
+        self.parked.remove(&handle)
+    }
+
+    /// Puts an older copy of the ledger in the place of this one; content files stay as they are.
+    pub fn put_back(&mut self, copy: MemSnapshot) {
+        self.tables = copy.into_tables();
+        self.ledger = self.tables.rows().map(|(key, value)| cost(key, value.len())).sum();
     }
 
     /// How many commits were tried.
@@ -403,22 +420,14 @@ fn window(have: usize, offset: u64, len: usize) -> core::ops::Range<usize> {
     from..from.saturating_add(len).min(have)
 }
 
-/// A view of a [`MemStore`]'s ledger.
-#[derive(Clone, Debug)]
-pub struct MemSnapshot {
-    tables: Tables,
-}
-
-impl Snapshot for MemSnapshot {
+/// The ledger as it is now, without a copy: for reads that end before the next commit.
+impl Snapshot for MemStore {
     fn as_of(&self) -> BatchNo {
-        let key = MetaName::Batch.key();
-        let value = self.tables.get(&Table::Meta).and_then(|rows| rows.get(key));
-        let row = value.and_then(|v| codec::decode::<MetaRow>(Table::Meta, key, v).ok());
-        BatchNo(row.map_or(0, |row| row.value))
+        self.tables.as_of()
     }
 
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, StoreFault> {
-        Ok(self.tables.get(&table).and_then(|rows| rows.get(key)).map(|value| value.as_ref()))
+        Ok(self.tables.value(table, key).map(AsRef::as_ref))
     }
 
     fn scan(
@@ -427,13 +436,7 @@ impl Snapshot for MemSnapshot {
         from: &[u8],
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), StoreFault> {
-        let Some(rows) = self.tables.get(&table) else { return Ok(()) };
-        let range = (Bound::Included(from), Bound::Unbounded);
-        for (key, value) in rows.range::<[u8], _>(range) {
-            if !visit(key, value) {
-                break;
-            }
-        }
+        self.tables.scan(table, from, visit);
         Ok(())
     }
 }

@@ -14,6 +14,7 @@ use crate::time::UnixMillis;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(index_only)]
 #[repr(u8)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Class {
     /// Before everything else.
     #[n(0)]
@@ -60,6 +61,7 @@ impl Class {
 
 /// Where a segment is to go.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Destinations {
     /// Every known peer (`*`).
     #[n(0)]
@@ -94,6 +96,7 @@ impl Destinations {
 /// What describes a segment besides its content; part of the OFFER and of the segment row.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Meta {
     /// Name, 1 to 1,024 bytes, no `/`, no control characters, not `.` or `..`.
     #[n(0)]
@@ -106,6 +109,7 @@ pub struct Meta {
     pub labels: Vec<(String, String)>,
     /// 16 random bytes of `send --again`; otherwise empty.
     #[cbor(n(3), with = "minicbor::bytes")]
+    #[cfg_attr(feature = "serde", serde(with = "crate::hexed::bytes"))]
     pub instance: Vec<u8>,
     /// Class of priority.
     #[n(4)]

@@ -147,6 +147,7 @@ impl Batch {
 
 /// What the disk looked like after a commit or a probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Space {
     /// Bytes free for this user on the file system of the data directory.
     pub free: u64,
@@ -158,6 +159,7 @@ pub struct Space {
 
 /// Why a commit did not happen.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum CommitFault {
     /// The disk or the ledger is full; nothing of the batch is there.
     #[error("no space left: {0}")]
@@ -170,6 +172,7 @@ pub enum CommitFault {
 /// Why a read or a file operation did not work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum StoreFault {
     /// No space left.
     #[error("no space left: {0}")]

@@ -8,6 +8,7 @@ use core::time::Duration;
 
 /// A point on the driver's monotonic clock: nanoseconds since the driver started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Instant(pub u64);
 
 impl Instant {
@@ -32,6 +33,7 @@ impl Instant {
 
 /// Milliseconds since the Unix epoch, the only time that is written to the ledger or to the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct UnixMillis(pub u64);
 
 impl UnixMillis {
@@ -57,6 +59,7 @@ impl fmt::Display for UnixMillis {
 
 /// Both clocks at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Now {
     /// The monotonic clock: timers and timeouts in memory.
     pub mono: Instant,

@@ -24,7 +24,7 @@ use std::time::Duration;
 use consign_core::conn::Begin;
 use consign_core::driver::{Ended, MakeSession, Parts, Running};
 use consign_core::link::Timeouts;
-use consign_core::node::Node;
+use consign_core::pump::Pump;
 use consign_core::store::Store;
 use consign_core::tls::TlsSetup;
 use smol::Task;
@@ -88,7 +88,9 @@ pub fn start(parts: Parts) -> io::Result<Arc<dyn Running>> {
 /// # Errors
 /// As [`start`].
 pub fn start_with(parts: Parts, timeouts: Timeouts) -> io::Result<Arc<dyn Running>> {
-    let Parts { node, store, tls, peers, peer_session, locals, .. } = parts;
+    let Parts { node, store, tls, peers, peer_session, locals, tap, .. } = parts;
+    let mut pump = Pump::new(node);
+    pump.set_tap(tap);
     let context = Arc::new(Context {
         clock: Clock::start(parts.time_high),
         store,
@@ -113,7 +115,7 @@ pub fn start_with(parts: Parts, timeouts: Timeouts) -> io::Result<Arc<dyn Runnin
     let (inbox, table) = (context.inbox.clone(), context.table.clone());
     context.store.start(Arc::new(Answers { inbox, table }));
     let done = Arc::new(Done::default());
-    let thread = spawn_node(&context, node, &parts.observe, parts.drain_ms, &done)?;
+    let thread = spawn_node(&context, pump, &parts.observe, parts.drain_ms, &done)?;
     for listener in listeners {
         let task = listen::accept(context.clone(), listener, context.closing.clone());
         let task = context.workers.spawn(task);
@@ -125,7 +127,7 @@ pub fn start_with(parts: Parts, timeouts: Timeouts) -> io::Result<Arc<dyn Runnin
 
 fn spawn_node(
     context: &Arc<Context>,
-    node: Node,
+    pump: Pump,
     observe: &Observe,
     drain_ms: u64,
     done: &Arc<Done>,
@@ -134,7 +136,7 @@ fn spawn_node(
         let (context, observe, done) = (context.clone(), observe.clone(), done.clone());
         std::thread::Builder::new().name("node".to_string()).spawn(move || {
             let drain = Duration::from_millis(drain_ms);
-            let run = || node_loop::run(&context, node, &observe, drain);
+            let run = || node_loop::run(&context, pump, &observe, drain);
             let ended = catch_unwind(AssertUnwindSafe(run))
                 .unwrap_or_else(|_| Ended::Halted("the node panicked".to_string()));
             finish(&context);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use consign_core::driver::Ended;
 use consign_core::id::ConnId;
-use consign_core::node::{Action, Input, Node, Note};
+use consign_core::node::{Action, Input, Note};
 use consign_core::pump::{Host, Pump};
 use consign_core::session::SessionCommand;
 use consign_core::store::Batch;
@@ -65,8 +65,12 @@ impl Hands<'_> {
 }
 
 /// Runs the node until it has drained, was told to halt, or took longer than `drain` to stop.
-pub(crate) fn run(context: &Arc<Context>, node: Node, observe: &Observe, drain: Duration) -> Ended {
-    let mut pump = Pump::new(node);
+pub(crate) fn run(
+    context: &Arc<Context>,
+    mut pump: Pump,
+    observe: &Observe,
+    drain: Duration,
+) -> Ended {
     let mut hands = Hands { context, observe, commands: Vec::new(), ended: None };
     let mut entries = VecDeque::new();
     let mut deadline = Some(Instant::ZERO);

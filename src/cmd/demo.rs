@@ -254,7 +254,7 @@ fn start_site(dir: &Path, runtime: Runtime) -> Result<Daemon, Trouble> {
     set("storage.min_free", "16MiB");
     set("limits.ballast", "1MiB");
     let settings = config::load(&dir.join(config::FILE_NAME), &layers)?;
-    Ok(Daemon::start(&settings, Overrides { force_fs: true, observe: None })?)
+    Ok(Daemon::start(&settings, Overrides { force_fs: true, ..Overrides::default() })?)
 }
 
 /// What goes from one site to the other.

@@ -5,6 +5,7 @@ pub mod demo;
 pub mod get;
 pub mod init;
 pub mod ls;
+pub mod replay;
 mod screen;
 pub mod send;
 pub mod serve;

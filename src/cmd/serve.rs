@@ -1,5 +1,7 @@
 //! `consign serve`: runs a site in the foreground until it is told to stop.
 
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
 use consign_core::driver::Ended;
 
@@ -18,6 +20,9 @@ pub struct ServeArgs {
     /// Take a data directory on a file system that forgets (tmpfs) or cannot be trusted (NFS, FUSE)
     #[arg(long)]
     pub force_fs: bool,
+    /// Write down all decisions, for `consign replay`: a new file, or a folder for files of its own naming
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
 }
 
 /// The runtimes, as they are given on the command line.
@@ -61,7 +66,9 @@ pub fn run(args: &ServeArgs, global: &Global) -> Result<Exit, Trouble> {
         Failure::new(Exit::Failed, "CN0514", format!("a thread cannot be started: {e}"))
     };
     let logging = log::start(settings.log).map_err(thread)?;
-    let daemon = Daemon::start(&settings, Overrides { force_fs: args.force_fs, observe: None })?;
+    let record = args.record.clone();
+    let overrides = Overrides { force_fs: args.force_fs, observe: None, record };
+    let daemon = Daemon::start(&settings, overrides)?;
     let stopper = daemon.stopper();
     let node = settings.node.name.clone();
     let stop = move || {

@@ -318,6 +318,7 @@ impl Settle<'_> {
             peer_sessions: u32::try_from(self.number("limits.peer_sessions")).unwrap_or(u32::MAX),
             partial_ttl: time("limits.partial_ttl"),
             drain_timeout: time("limits.drain_timeout"),
+            ..Config::default()
         }
     }
 

@@ -7,6 +7,7 @@
 mod files;
 mod notes;
 mod open;
+mod record;
 pub mod signals;
 mod socket;
 #[cfg(test)]
@@ -34,6 +35,9 @@ pub struct Overrides {
     pub force_fs: bool,
     /// Somebody who wants to see the node's story, besides the log.
     pub observe: Option<Observe>,
+    /// Write down everything that goes into the node and comes out of it: a file that does not exist
+    /// yet, or a folder in which a new one is made.
+    pub record: Option<PathBuf>,
 }
 
 /// How a site came up.

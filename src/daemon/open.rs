@@ -17,7 +17,7 @@ use consign_core::time::{EffectiveClock, Instant, UnixMillis};
 use consign_storage_lmdb::{LmdbStore, OpenError, OpenOptions};
 
 use super::socket::{self, SocketFile};
-use super::{Overrides, Ready, files, notes};
+use super::{Overrides, Ready, files, notes, record};
 use crate::admin::{self, AdminContext};
 use crate::cli::VERSION;
 use crate::config::Settings;
@@ -51,6 +51,7 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
     let (store, recovery) = LmdbStore::open(&options).map_err(|e| not_opened(&e))?;
 
     let (time_high, queued) = (time_high(&recovery), queued(&recovery));
+    let recorded = overrides.record.is_some().then(|| recovery.clone());
     let now =
         EffectiveClock::start(Instant::ZERO, system(), time_high).now(Instant::ZERO, system());
     let node =
@@ -72,6 +73,10 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
         listen,
         web: web_at.first().copied(),
     };
+    let tap = match (&overrides.record, recorded) {
+        (Some(path), Some(recovery)) => Some(record::begin(path, settings, &recovery, now)?),
+        (Some(_) | None, _) => None,
+    };
     let drain = settings.node.drain_timeout.as_millis();
     let parts = Parts {
         node,
@@ -81,6 +86,7 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
         peer_session: peer_session(settings),
         locals,
         time_high,
+        tap,
         observe: Arc::new(move |note| {
             notes::log(&name, note);
             if let Some(observe) = &overrides.observe {
@@ -102,6 +108,7 @@ fn peer_session(settings: &Settings) -> MakeSession {
         hello_timeout: HELLO_TIMEOUT,
         ping_after: PING_AFTER,
         dead_after: DEAD_AFTER,
+        plant: None,
     };
     Arc::new(move |info| Box::new(PeerSession::new(info, config.clone())))
 }

@@ -15,4 +15,5 @@
 pub mod audit;
 pub mod rng;
 pub mod seen;
+pub mod store;
 pub mod time;

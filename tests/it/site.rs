@@ -46,6 +46,8 @@ pub(crate) struct Site {
     pub(crate) address: SocketAddr,
     /// Settings that win over the file: `CONSIGN_…`.
     pub(crate) settings: BTreeMap<String, String>,
+    /// What `serve` is given besides.
+    pub(crate) serve_args: Vec<std::ffi::OsString>,
     runtime: &'static str,
     disk: Option<Disk>,
     child: Option<Child>,
@@ -79,6 +81,7 @@ impl Site {
             dir: folder.path().join(name),
             address: free_address(),
             settings: settings.map(|(k, v)| (k.into(), v.into())).into(),
+            serve_args: Vec::new(),
             runtime,
             disk: None,
             child: None,
@@ -146,7 +149,7 @@ impl Site {
     pub(crate) fn serve_command(&self) -> Command {
         let mut command = consign();
         command.envs(&self.settings).arg("-c").arg(self.config());
-        command.args(["serve", "--runtime", self.runtime]);
+        command.args(["serve", "--runtime", self.runtime]).args(&self.serve_args);
         command
     }
 

@@ -100,7 +100,7 @@ impl Site {
             // The receiver is gone once the test is over.
             let _ = tell.lock().unwrap().send(note.clone());
         });
-        let overrides = Overrides { force_fs: true, observe: Some(observe) };
+        let overrides = Overrides { force_fs: true, observe: Some(observe), record: None };
         let daemon = Daemon::start(settings, overrides).unwrap_or_else(|e| panic!("{e}"));
         Site { daemon, notes }
     }

@@ -114,6 +114,7 @@ pub fn audit(number: u64) -> Key {
 /// A key of `due`, in fields: (peer, class, ms, first 8 bytes of the segment id, seq). Within a
 /// (peer, class) this is the source's order (next_attempt_after, segment_id).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DueKey {
     /// The peer it waits for.
     pub peer: SiteNo,

@@ -59,6 +59,7 @@ pub struct Lookup {
 
 /// What a lookup found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Found {
     /// The segment, if it is held.
     pub held: Option<Held>,
@@ -72,6 +73,7 @@ pub struct Found {
 
 /// A segment with its deliveries.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Held {
     /// Its accept number.
     pub seq: Seq,
@@ -83,6 +85,7 @@ pub struct Held {
 
 /// A due delivery with all the node needs to claim it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DueRow {
     /// Its key.
     pub key: DueKey,
@@ -94,6 +97,7 @@ pub struct DueRow {
 
 /// A delivery found in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct InflightFound {
     /// The peer.
     pub peer: SiteNo,
@@ -107,6 +111,7 @@ pub struct InflightFound {
 
 /// Everything the node keeps in memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Recovery {
     /// Counters of `meta`; missing ones are 0.
     pub meta: Vec<(MetaName, u64)>,
@@ -124,6 +129,7 @@ pub struct Recovery {
 
 /// A read's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ReadAnswer {
     /// The last batch the answer rests on.
     pub as_of: BatchNo,
@@ -133,6 +139,7 @@ pub struct ReadAnswer {
 
 /// The body of an answer; each belongs to the request of that name.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Answer {
     /// In the order asked.
     Lookup(Vec<Found>),

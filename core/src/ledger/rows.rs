@@ -10,6 +10,7 @@ use crate::segment::{Destinations, Meta};
 
 /// Where content lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Body {
     /// In table `bodies`.
     #[n(0)]
@@ -22,6 +23,7 @@ pub enum Body {
 /// A row of `segments`.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SegmentRow {
     /// Its identity.
     #[n(0)]
@@ -77,6 +79,7 @@ pub struct SegmentRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(index_only)]
 #[repr(u8)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum State {
     /// Waiting for its turn.
     #[n(0)]
@@ -98,6 +101,7 @@ pub enum State {
 /// A row of `deliveries`.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DeliveryRow {
     /// Its state.
     #[n(0)]
@@ -134,6 +138,7 @@ pub struct DeliveryRow {
 /// A row of `inflight`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct InflightRow {
     /// Epoch of the session that claimed it.
     #[n(0)]
@@ -152,6 +157,7 @@ pub struct IdRow {
 /// A row of `blobs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct BlobRow {
     /// Digest of the content.
     #[n(0)]
@@ -176,6 +182,7 @@ pub struct DigestRow {
 /// A row of `doomed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DoomedRow {
     /// Bytes still charged for it.
     #[n(0)]
@@ -188,6 +195,7 @@ pub struct DoomedRow {
 /// A row of `incoming`: content being received, and how far it is durable.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct IncomingRow {
     /// Digest that was promised; all zero when it is not known beforehand.
     #[n(0)]
@@ -203,6 +211,7 @@ pub struct IncomingRow {
     pub offset: u64,
     /// BLAKE3 chaining values of what is durable ([`crate::hash::Checkpoint`]).
     #[cbor(n(4), with = "minicbor::bytes")]
+    #[cfg_attr(feature = "serde", serde(with = "crate::hexed::bytes"))]
     pub chain: Vec<u8>,
     /// When it is given up (ms).
     #[n(5)]
@@ -212,6 +221,7 @@ pub struct IncomingRow {
 /// A row of `sources`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SourceRow {
     /// The partial content, if there is one.
     #[n(0)]
@@ -224,6 +234,7 @@ pub struct SourceRow {
 /// A row of `counters`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CounterRow {
     /// Deliveries.
     #[n(0)]
@@ -245,12 +256,14 @@ pub struct DeadletterRow {
 /// A row of `peers`.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PeerRow {
     /// Name.
     #[n(0)]
     pub name: String,
     /// SHA-256 fingerprint it is pinned to; empty when it is not.
     #[cbor(n(1), with = "minicbor::bytes")]
+    #[cfg_attr(feature = "serde", serde(with = "crate::hexed::bytes"))]
     pub pin: Vec<u8>,
     /// Held by an operator.
     #[n(2)]
@@ -262,6 +275,7 @@ pub struct PeerRow {
 
 /// Names in `meta` and what they count; each value is one u64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum MetaName {
     /// The ledger format.
     Format,

@@ -192,3 +192,27 @@ fn a_named_file_request_fails_and_what_follows_is_swallowed() {
     assert_eq!(store.request(conn, write()), None);
     assert_eq!(store.request(conn, StoreRequest::Finish { blob }), None);
 }
+
+#[test]
+fn an_older_copy_is_put_back_with_what_it_takes_of_the_disk() {
+    let mut store = MemStore::new();
+    store.commit(&batch(1));
+    let (copy, ledger) = (store.snapshot(), store.space().ledger);
+    let mut second = batch(2);
+    second.put_raw(Table::Segments, &[1], b"x");
+    store.commit(&second);
+    assert_eq!(store.nth_key(Table::Segments, 0), Some(&[1][..]));
+    assert!(store.space().ledger > ledger);
+    store.put_back(copy);
+    assert_eq!((store.as_of(), store.space().ledger), (BatchNo(1), ledger));
+    assert_eq!(store.nth_key(Table::Segments, 0), None);
+}
+
+#[test]
+fn a_body_that_was_taken_out_is_parked_no_more() {
+    let mut store = MemStore::new();
+    let handle = Handle { conn: ConnId::default(), number: 1 };
+    store.request(handle.conn, StoreRequest::Park { handle, data: Bytes::from_static(b"body") });
+    assert_eq!(store.take_parked(handle), Some(Bytes::from_static(b"body")));
+    assert_eq!((store.take_parked(handle), store.parked()), (None, 0));
+}

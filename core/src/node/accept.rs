@@ -20,6 +20,7 @@ use crate::ledger::keys;
 use crate::ledger::read::{Found, Lookup, ReadRequest};
 use crate::ledger::rows::{DeliveryRow, SegmentRow};
 use crate::limits::LOOKUP_MAX;
+use crate::plant::Plant;
 use crate::segment::Destinations;
 use crate::session::{Content, Promise, SessionCommand, Submission};
 use crate::store::Errand;
@@ -287,7 +288,13 @@ impl Node {
                 Promise::Accepted { ticket: transfer, accepted }
             }
         };
-        self.promise(conn, promise, Some(full(transfer, id)), Some(seq));
+        let refusal = Some(full(transfer, id));
+        if changed {
+            self.promise(conn, promise, refusal, Some(seq));
+        } else {
+            // No rows of its own: it hangs on the newest batch (G2).
+            self.promise_unless(Plant::G2, conn, promise, refusal, Some(seq));
+        }
         Ok(())
     }
 
@@ -352,7 +359,8 @@ impl Node {
     fn promise_ack(&mut self, pending: &Pending, seq: Seq) {
         let (transfer, id) = (pending.transfer, pending.id());
         let promise = Promise::Ack { transfer, id };
-        self.promise(pending.conn, promise, Some(full(transfer, id)), Some(seq));
+        let refusal = Some(full(transfer, id));
+        self.promise_unless(Plant::AckBeforeCommit, pending.conn, promise, refusal, Some(seq));
     }
 }
 

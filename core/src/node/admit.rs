@@ -9,6 +9,7 @@ use super::{Mode, Node};
 use crate::code::Refusal;
 use crate::id::SiteNo;
 use crate::limits::HOPS_MAX;
+use crate::plant::Plant;
 use crate::segment::{Destinations, Meta};
 use crate::time::Now;
 use crate::wire::Offer;
@@ -71,7 +72,7 @@ impl Node {
                 format!("the ledger has reached storage.ledger_max, {}", self.config.ledger_max);
             return Err((Refusal::Quota, 30_000, text));
         }
-        let claimed = self.unwritten().saturating_add(bytes).saturating_add(self.config.min_free);
+        let claimed = self.unwritten().saturating_add(bytes).saturating_add(self.min_free());
         if claimed > self.space.free {
             self.lacks(claimed);
             let (free, min) = (self.space.free, self.config.min_free);
@@ -80,6 +81,12 @@ impl Node {
             return Err((Refusal::DiskFull, 10_000, text));
         }
         Ok(())
+    }
+
+    /// What must stay free on the disk (`storage.min_free`). It must not stand in for the ballast where
+    /// that rule is dropped.
+    pub(super) fn min_free(&self) -> u64 {
+        if self.config.planted(Plant::G5) { 0 } else { self.config.min_free }
     }
 
     /// The peers a segment is to go to from here: never back to where it came from or began.

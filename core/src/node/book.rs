@@ -39,9 +39,14 @@ pub(super) struct Book {
 }
 
 impl Book {
-    /// A read is asked while this is committed.
-    pub fn opened(&mut self, read: ReadNo) {
-        self.open.insert(read, self.committed);
+    /// A read is asked: changes after the last commit are kept for it, or after `from` only.
+    pub fn opened(&mut self, read: ReadNo, from: Option<BatchNo>) {
+        self.open.insert(read, from.unwrap_or(self.committed));
+    }
+
+    /// After which batch changes are kept for an open read.
+    pub fn kept_for(&self, read: ReadNo) -> BatchNo {
+        self.open.get(&read).copied().unwrap_or(self.committed)
     }
 
     /// A read's answer has been used up.

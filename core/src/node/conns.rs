@@ -9,8 +9,11 @@ use core::time::Duration;
 use super::types::{Action, Note};
 use super::{Node, Verdict};
 use crate::code::{Cause, Goodbye};
+use crate::gate::Promised;
 use crate::id::{BlobNo, ConnId, Epoch, Seq, SiteNo, TransferNo};
 use crate::limits::CREDIT_START;
+use crate::plant::Plant;
+use crate::segment::Destinations;
 use crate::session::{Identity, PeerLimits, Promise, SessionCommand};
 use crate::time::{Instant, Now, UnixMillis};
 
@@ -173,7 +176,9 @@ impl Node {
 
     fn conn_gone(&mut self, now: Now, conn: ConnId, why: &str, out: &mut Vec<Action>) {
         let Some(gone) = self.conns.remove(&conn) else { return };
-        self.gate.forget(conn);
+        if !self.config.planted(Plant::G8) {
+            self.gate.forget(conn);
+        }
         self.unstarted.retain(|(c, _)| *c != conn);
         self.forget_pending(conn, out);
         for blob in gone.incoming {
@@ -184,7 +189,7 @@ impl Node {
         for seq in peer_conn.transfers.into_values() {
             let verdict = Verdict::Failed {
                 cause: Cause::SessionLost,
-                spends: false,
+                spends: self.config.planted(Plant::BudgetOnUnreachable),
                 retry_at: now.wall,
                 refused: false,
             };
@@ -206,6 +211,36 @@ impl Node {
         if peer_conn.ready.is_some() {
             out.push(Action::Note(Note::SessionDown { peer: name, why: why.to_string() }));
         }
+    }
+
+    /// Where a released command goes: to its connection. With (G8) dropped, a promise to send whose
+    /// session is over goes to the session that took its place.
+    pub(super) fn heir(
+        &mut self,
+        conn: ConnId,
+        command: SessionCommand,
+    ) -> (ConnId, SessionCommand) {
+        if !self.config.planted(Plant::G8) || self.conns.contains_key(&conn) {
+            return (conn, command);
+        }
+        let SessionCommand::Promised(promised) = command else { return (conn, command) };
+        let mut promise = promised.into_inner();
+        let mut to = conn;
+        if let Promise::Send(sending) = &mut promise {
+            let seq = sending.seq;
+            let peer = self.peers.values().find(|p| match &sending.offer.to {
+                Destinations::Named(names) => names.contains(&p.name),
+                Destinations::All => p.is_busy_with(seq),
+            });
+            let heir = peer.and_then(|p| p.session);
+            let session = heir.and_then(|c| self.conns.get_mut(&c)).and_then(|c| c.peer.as_mut());
+            if let (Some(heir), Some(session)) = (heir, session) {
+                sending.offer.transfer = TransferNo(session.next_transfer);
+                session.next_transfer = session.next_transfer.saturating_add(1);
+                to = heir;
+            }
+        }
+        (to, SessionCommand::Promised(Promised::for_tests(promise)))
     }
 
     pub(super) fn ready(&mut self, conn: ConnId, limits: PeerLimits, out: &mut Vec<Action>) {

@@ -15,6 +15,7 @@ use crate::ledger::Table;
 use crate::ledger::keys::{self, DueKey};
 use crate::ledger::rows::{Body, DeadletterRow, DeliveryRow, InflightRow, SegmentRow, State};
 use crate::limits::{CLAIMS_PER_TURN, SESSION_INFLIGHT};
+use crate::plant::Plant;
 use crate::segment::Destinations;
 use crate::session::{Promise, Sending};
 use crate::time::{Now, UnixMillis};
@@ -38,6 +39,10 @@ impl Node {
     /// Claims due deliveries: peers in turn, classes 8 : 4 : 2 : 1 within a peer.
     pub(super) fn claim(&mut self, now: Now) {
         if self.stopping || matches!(self.mode, Mode::Rejudge(_)) {
+            return;
+        }
+        // Claims are relief: they go on while space is short (G4).
+        if matches!(self.mode, Mode::Tight(_)) && self.config.planted(Plant::G4) {
             return;
         }
         let mut budget = CLAIMS_PER_TURN;
@@ -79,9 +84,10 @@ impl Node {
             return false;
         }
         let Some(conn) = self.claimant(now, site) else { return false };
+        let by_arrival = self.config.planted(Plant::OrderByArrival);
         let Some(peer) = self.peers.get_mut(&site) else { return false };
-        let Some(class) = peer.due_class(now.wall) else { return false };
-        let Some((key, row)) = peer.window(class).pop() else { return false };
+        let next = if by_arrival { peer.pop_oldest(now.wall) } else { peer.pop_due(now.wall) };
+        let Some((class, key, row)) = next else { return false };
         let Some(segment) = self.book.segment(key.seq).cloned() else { return false };
         peer.shares.charge(class, segment.size);
         if segment.meta.expires().is_some_and(|at| at <= now.wall) {
@@ -174,7 +180,8 @@ impl Node {
         let Settlement { peer: site, seq, epoch, verdict } = settlement;
         let Some(peer) = self.peers.get_mut(&site) else { return };
         // Compare and swap: an outcome of another epoch changes nothing (I8).
-        if peer.flights.get(&seq).is_none_or(|f| f.epoch != epoch) {
+        let any_epoch = self.config.planted(Plant::StaleEpoch);
+        if peer.flights.get(&seq).is_none_or(|f| f.epoch != epoch && !any_epoch) {
             return;
         }
         let Some(flight) = peer.flights.remove(&seq) else { return };
@@ -204,6 +211,9 @@ impl Node {
             Verdict::Settled => self.settled_elsewhere(site, seq, row, segment),
             Verdict::Failed { cause, spends, retry_at, refused } => {
                 if spends || self.config.strict_attempts {
+                    if self.config.planted(Plant::SharedCounter) {
+                        row.spent = row.spent.max(self.spent_anywhere(seq));
+                    }
                     row.spent = row.spent.saturating_add(1);
                 }
                 row.refused = if refused { row.refused.saturating_add(1) } else { 0 };
@@ -223,6 +233,14 @@ impl Node {
                 self.becomes_due(site, seq, row, &segment);
             }
         }
+    }
+
+    /// The most that any peer has spent on a segment, as far as memory knows (planted).
+    fn spent_anywhere(&self, seq: Seq) -> u32 {
+        let flying = self.peers.values().filter_map(|p| Some(p.flights.get(&seq)?.row.spent));
+        let windows = self.peers.values().flat_map(|p| &p.windows);
+        let waiting = windows.flat_map(|w| w.entries()).filter(|(key, _)| key.seq == seq);
+        flying.chain(waiting.map(|(_, row)| row.spent)).max().unwrap_or(0)
     }
 
     fn acked(

@@ -22,6 +22,7 @@ use super::{Asked, Mode, Node};
 use crate::id::{BatchNo, Epoch, Seq, SiteNo};
 use crate::ledger::read::{ReadRequest, Recovery};
 use crate::ledger::rows::{DeliveryRow, SegmentRow, State};
+use crate::plant::Plant;
 use crate::schedule::Backoff;
 use crate::session::Promise;
 use crate::store::{CommitFault, Errand, Space};
@@ -92,6 +93,7 @@ impl Node {
             }
         };
         let tries = match &self.mode {
+            Mode::Tight(_) | Mode::Rejudge(_) if self.config.planted(Plant::G6) => 0,
             Mode::Normal => {
                 out.push(Action::Note(Note::Full { why: why.clone() }));
                 0
@@ -105,6 +107,9 @@ impl Node {
             return out.push(Action::Halt(text));
         }
         self.take_back(from, out);
+        if self.config.planted(Plant::StagedReliefLost) {
+            self.stage.forget_intents();
+        }
         let wreck = self.stage.wreck();
         for handle in wreck.handles {
             out.push(Action::Errand(Errand::Unpark(handle)));
@@ -135,10 +140,14 @@ impl Node {
                 out.push(Action::Command(waiting.conn, refusal));
             }
         }
-        // Open reads are void [W2]; what they were asked for is asked again.
-        for asked in core::mem::take(&mut self.reads).into_values() {
+        // Open reads are void (W2); what they were asked for is asked again.
+        let blind = self.config.planted(Plant::W2);
+        for (read, asked) in core::mem::take(&mut self.reads) {
             match asked {
                 Asked::Lookup(batch) => self.pending.extend(batch),
+                Asked::Due(..) if blind => {
+                    self.reads.insert(read, asked);
+                }
                 Asked::Due(..) | Asked::Pairs | Asked::Recovery => {}
                 Asked::Segments | Asked::Missing => self.reconcile.again(),
             }
@@ -146,10 +155,12 @@ impl Node {
         let found = core::mem::take(&mut self.found);
         self.pending.extend(found.into_iter().map(|(pending, ..)| pending));
         self.lookups_open = 0;
-        self.book.clear();
+        if !blind {
+            self.book.clear();
+        }
         for peer in self.peers.values_mut() {
             for window in &mut peer.windows {
-                window.clear();
+                if blind { window.forget_entries() } else { window.clear() }
             }
             // A claim that is not durable was never sent; its row is Scheduled or Failed again.
             let void: Vec<Seq> =
@@ -207,11 +218,18 @@ impl Node {
         let (tries, pairs) = (rejudge.tries, core::mem::take(&mut rejudge.pairs));
         let rows = rejudge.rows.take().unwrap_or_default();
         let intents = core::mem::take(&mut rejudge.intents);
-        self.mode = Mode::Tight(Tight { tries, probe_at: now.mono, probes: 0 });
+        // Relief has its turn first: a ballast that is whole because nothing was let through on it yet
+        // does not mean that there is room.
+        let probe_at = now.mono.after(RETRY.delay(1, 0));
+        self.mode = Mode::Tight(Tight { tries, probe_at, probes: 0 });
         // What came up while the rows were read was staged on void counters: it is judged again too.
         let wreck = self.stage.wreck();
         let intents = intents.into_iter().chain(wreck.intents);
-        self.stage.load(&recovery);
+        if self.config.planted(Plant::G3) {
+            self.stage.load_numbers(&recovery);
+        } else {
+            self.stage.load(&recovery);
+        }
         self.incoming.load(&recovery);
         self.stage_identity(&recovery);
         let mut rows: BTreeMap<(Seq, SiteNo), (SegmentRow, DeliveryRow)> =
@@ -291,7 +309,8 @@ impl Node {
         if self.short.as_ref().is_some_and(|s| s.need <= space.free || s.looks >= LOOKS) {
             self.short = None;
         }
-        let roomy = space.ballast_whole && space.free >= self.config.min_free;
+        let whole = space.ballast_whole || self.config.planted(Plant::G5);
+        let roomy = whole && space.free >= self.min_free();
         if matches!(self.mode, Mode::Tight(_)) && roomy && !self.stage.committing() {
             self.mode = Mode::Normal;
             out.push(Action::Note(Note::RoomAgain));

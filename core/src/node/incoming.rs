@@ -18,6 +18,7 @@ use crate::ledger::keys_upkeep;
 use crate::ledger::read::{Found, Recovery};
 use crate::ledger::rows::{DoomedRow, IncomingRow, SourceRow};
 use crate::limits::RESERVE_STEP;
+use crate::plant::Plant;
 use crate::session::{Broken, Promise, SessionCommand};
 use crate::store::{Errand, StoreFault};
 use crate::time::Now;
@@ -255,7 +256,7 @@ impl Node {
         if let Some(state) = self.conns.get_mut(&conn) {
             state.incoming.insert(blob);
         }
-        self.promise(conn, promise, Some(full(transfer, id)), None);
+        self.promise_unless(Plant::B3, conn, promise, Some(full(transfer, id)), None);
     }
 
     /// Content is durable up to `offset`.
@@ -414,7 +415,9 @@ impl Node {
     pub(super) fn doom_incoming(&mut self, blob: BlobNo) {
         let Some(item) = self.forget_incoming(blob) else { return };
         let row = DoomedRow { size: item.row.reserved, owner: item.row.source };
-        self.stage.batch.put(Table::Doomed, &keys::blob(blob), &row);
+        if !self.config.planted(Plant::B5) {
+            self.stage.batch.put(Table::Doomed, &keys::blob(blob), &row);
+        }
         self.stage.intend(Intent::Doom { blob });
         self.incoming.doomed.insert(blob, row);
         self.incoming.unlinks.push_back((self.stage.number(), blob));
@@ -423,7 +426,8 @@ impl Node {
     /// Files whose doom is durable are removed.
     pub(super) fn unlink(&mut self, out: &mut Vec<Action>) {
         let committed = self.gate.committed();
-        while self.incoming.unlinks.front().is_some_and(|(batch, _)| *batch <= committed) {
+        let early = self.config.planted(Plant::EvictBeforeRecord);
+        while self.incoming.unlinks.front().is_some_and(|(at, _)| early || *at <= committed) {
             let Some((_, blob)) = self.incoming.unlinks.pop_front() else { return };
             out.push(Action::Errand(Errand::Unlink(blob)));
         }
@@ -455,6 +459,8 @@ impl Node {
     pub(super) fn drop_doomed(&mut self, blob: BlobNo) {
         let Some(row) = self.incoming.doomed.remove(&blob) else { return };
         self.stage.batch.del(Table::Doomed, &keys::blob(blob));
-        self.stage.meta.used = self.stage.meta.used.saturating_sub(row.size);
+        if !self.config.planted(Plant::QuotaKept) {
+            self.stage.meta.used = self.stage.meta.used.saturating_sub(row.size);
+        }
     }
 }

@@ -51,6 +51,7 @@ use crate::config::Config;
 use crate::gate::{Gate, Waiting};
 use crate::id::{BatchNo, ConnId, Epoch, ReadNo, Seq, SiteNo, TransferNo};
 use crate::ledger::read::{Answer as Rows, Found, ReadRequest};
+use crate::plant::Plant;
 use crate::schedule::Backoff;
 use crate::segment::Class;
 use crate::session::{Promise, SessionCommand, SessionEvent};
@@ -222,6 +223,7 @@ impl Node {
             out.push(Action::Note(note));
         }
         for (conn, command) in self.gate.committed_through(through) {
+            let (conn, command) = self.heir(conn, command);
             out.push(Action::Command(conn, command));
         }
         self.book.committed(through);
@@ -378,26 +380,52 @@ impl Node {
         refusal: Option<SessionCommand>,
         pins: Option<Seq>,
     ) {
-        let batch = match (self.stage.batch.is_empty(), self.stage.committing()) {
+        let batch = self.newest_staged();
+        self.gate.promise(Waiting { batch, conn, promise, refusal, pins });
+    }
+
+    /// The newest batch that has anything in it.
+    fn newest_staged(&self) -> BatchNo {
+        match (self.stage.batch.is_empty(), self.stage.committing()) {
             (false, _) => self.stage.number(),
             (true, true) => BatchNo(self.stage.number().0.saturating_sub(1)),
             (true, false) => self.gate.committed(),
-        };
-        self.gate.promise(Waiting { batch, conn, promise, refusal, pins });
+        }
+    }
+
+    /// [`Node::promise`], unless `plant` is planted: then it leaves on nothing at all.
+    fn promise_unless(
+        &mut self,
+        plant: Plant,
+        conn: ConnId,
+        promise: Promise,
+        refusal: Option<SessionCommand>,
+        pins: Option<Seq>,
+    ) {
+        if self.config.planted(plant) {
+            let batch = self.gate.committed();
+            self.gate.unfounded(Waiting { batch, conn, promise, refusal, pins });
+        } else {
+            self.promise(conn, promise, refusal, pins);
+        }
     }
 
     /// Promises that rest on nothing new leave at once.
     fn release(&mut self, out: &mut Vec<Action>) {
         let committed = self.gate.committed();
         for (conn, command) in self.gate.committed_through(committed) {
+            let (conn, command) = self.heir(conn, command);
             out.push(Action::Command(conn, command));
         }
     }
 
     fn ask(&mut self, asked: Asked, request: ReadRequest, out: &mut Vec<Action>) -> ReadNo {
         self.last_read = ReadNo(self.last_read.0 + 1);
+        // The log of changes begins with what is staged and not committed (W3).
+        let late = matches!(asked, Asked::Due(..)) && self.config.planted(Plant::W3);
+        let from = if late { Some(self.newest_staged()) } else { None };
         self.reads.insert(self.last_read, asked);
-        self.book.opened(self.last_read);
+        self.book.opened(self.last_read, from);
         out.push(Action::Read(self.last_read, request));
         self.last_read
     }

@@ -5,8 +5,9 @@ use alloc::string::String;
 use core::time::Duration;
 
 use crate::id::{BatchNo, ConnId, Epoch, Seq, SiteNo, TransferNo};
+use crate::ledger::keys::DueKey;
 use crate::ledger::rows::DeliveryRow;
-use crate::limits::{CLASSES, WINDOW};
+use crate::limits::CLASSES;
 use crate::schedule::{Backoff, Shares};
 use crate::segment::Class;
 use crate::time::{Instant, Now, UnixMillis};
@@ -61,14 +62,15 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub fn new(site: SiteNo, name: String) -> Peer {
+    /// A peer that nothing is known of, with windows of so many entries.
+    pub fn new(site: SiteNo, name: String, window: usize) -> Peer {
         Peer {
             site,
             name,
             address: String::new(),
             known: false,
             held: false,
-            windows: core::array::from_fn(|_| Window::new(WINDOW)),
+            windows: core::array::from_fn(|_| Window::new(window)),
             shares: Shares::default(),
             flights: BTreeMap::new(),
             session: None,
@@ -94,9 +96,30 @@ impl Peer {
     }
 
     /// The class whose turn it is, if anything is due.
-    pub fn due_class(&self, now: UnixMillis) -> Option<Class> {
+    fn due_class(&self, now: UnixMillis) -> Option<Class> {
         let windows = &self.windows;
         self.shares.pick(|class| windows.get(class as usize).is_some_and(|w| w.is_due(now)))
+    }
+
+    /// What is to be claimed next, if anything is due.
+    pub fn pop_due(&mut self, now: UnixMillis) -> Option<(Class, DueKey, DeliveryRow)> {
+        let class = self.due_class(now)?;
+        let (key, row) = self.window(class).pop()?;
+        Some((class, key, row))
+    }
+
+    /// What was accepted first of all that is due (planted).
+    pub fn pop_oldest(&mut self, now: UnixMillis) -> Option<(Class, DueKey, DeliveryRow)> {
+        let due = self.windows.iter().flat_map(|w| w.entries()).filter(|(key, _)| key.at <= now);
+        let key = due.map(|(key, _)| *key).min_by_key(|key| key.seq)?;
+        let row = self.window(key.class).remove(&key)?;
+        Some((key.class, key, row))
+    }
+
+    /// Whether a segment waits for it or is in flight to it, as far as memory knows (planted).
+    pub fn is_busy_with(&self, seq: Seq) -> bool {
+        let mut waiting = self.windows.iter().flat_map(|w| w.entries());
+        self.flights.contains_key(&seq) || waiting.any(|(key, _)| key.seq == seq)
     }
 
     /// When its first waiting delivery is due.

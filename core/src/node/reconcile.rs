@@ -15,6 +15,7 @@ use crate::ledger::keys;
 use crate::ledger::read::{Held, InflightFound, ReadRequest};
 use crate::ledger::rows::{SegmentRow, State};
 use crate::limits::SLICE_ROWS;
+use crate::plant::Plant;
 use crate::store::Errand;
 use crate::time::Now;
 
@@ -82,7 +83,8 @@ impl Node {
         while self.stage.room(10) {
             let Some(found) = self.reconcile.startup.pop_front() else { return };
             let InflightFound { peer, seq, epoch, rows } = *found;
-            let Some((segment, row)) = rows.filter(|(_, row)| row.state == State::Inflight) else {
+            let Some((segment, mut row)) = rows.filter(|(_, row)| row.state == State::Inflight)
+            else {
                 self.stage.batch.del(Table::Inflight, &keys::peer_seq(peer, seq));
                 continue;
             };
@@ -92,6 +94,9 @@ impl Node {
                 retry_at: now.wall,
                 refused: false,
             };
+            if self.config.planted(Plant::AttemptsReset) {
+                (row.attempts, row.spent) = (0, 0);
+            }
             self.summary.inflight += 1;
             self.stage.intend(Intent::Settle { peer, seq, epoch: epoch.epoch, verdict });
             // Two peers may have had the same segment in flight: the newest row counts.

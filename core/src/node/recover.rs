@@ -100,7 +100,7 @@ impl Node {
     /// Peers of the ledger keep their numbers; peers of the configuration get one.
     fn meet_peers(&mut self, recovery: &Recovery) {
         for (site, row) in &recovery.peers {
-            let mut peer = Peer::new(*site, row.name.clone());
+            let mut peer = Peer::new(*site, row.name.clone(), self.config.window);
             peer.held = row.held;
             peer.last_acked = row.last_acked.map(UnixMillis);
             self.sites.insert(row.name.clone(), *site);
@@ -112,7 +112,8 @@ impl Node {
                 None => {
                     let site = self.stage.next_site();
                     self.sites.insert(known.name.clone(), site);
-                    self.peers.insert(site, Peer::new(site, known.name.clone()));
+                    let peer = Peer::new(site, known.name.clone(), self.config.window);
+                    self.peers.insert(site, peer);
                     site
                 }
             };

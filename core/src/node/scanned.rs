@@ -6,13 +6,14 @@ use alloc::vec::Vec;
 use super::deliver::due_key;
 use super::types::Action;
 use super::types::Note;
-use super::window::Through;
+use super::window::{ScanEnd, Through};
 use super::{Asked, Mode, Node};
 use crate::id::{BatchNo, ReadNo, SiteNo};
 use crate::ledger::Table;
 use crate::ledger::keys::DueKey;
 use crate::ledger::read::{DueRow, ReadRequest};
 use crate::ledger::rows::State;
+use crate::plant::Plant;
 use crate::segment::Class;
 
 /// One page of due rows.
@@ -53,9 +54,15 @@ impl Node {
         let Page { as_of, rows, bad, end } = page;
         let Some(peer) = self.peers.get_mut(&site) else { return };
         let window = peer.window(class);
-        if !window.scan_closed(read) {
-            return;
+        match window.scan_closed(read) {
+            ScanEnd::Fits => {}
+            ScanEnd::Moved if self.config.planted(Plant::W1) => {}
+            ScanEnd::Moved | ScanEnd::Foreign => return,
         }
+        let as_of = match self.config.planted(Plant::W3) {
+            true => as_of.max(self.book.kept_for(read)),
+            false => as_of,
+        };
         let start = window.through();
         let last = rows.iter().map(|r| r.key).chain(bad.iter().copied()).max();
         let through = match (end, last) {

@@ -142,6 +142,21 @@ impl Stage {
         self.durable = self.counters.clone();
     }
 
+    /// Takes only numbers from a fresh reading, and keeps the counts as they were staged (G3 dropped).
+    pub fn load_numbers(&mut self, recovery: &Recovery) {
+        let (used, segments) = (self.meta.used, self.meta.segments);
+        let counters = mem::take(&mut self.counters);
+        self.load(recovery);
+        self.meta = Meta { used, segments, ..self.meta };
+        self.dirty.extend(counters.keys());
+        self.counters = counters;
+    }
+
+    /// Drops the relief of the staged batch (G6 dropped).
+    pub fn forget_intents(&mut self) {
+        self.intents.clear();
+    }
+
     /// The number of the staged batch.
     pub fn number(&self) -> BatchNo {
         self.batch.number

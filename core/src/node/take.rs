@@ -15,6 +15,7 @@ use crate::ledger::keys;
 use crate::ledger::keys_upkeep::{self, ExpiryKind, Owner};
 use crate::ledger::read::Found;
 use crate::ledger::rows::{BlobRow, Body, DeliveryRow, DigestRow, IdRow, SegmentRow, State};
+use crate::plant::Plant;
 use crate::segment::Destinations;
 use crate::session::{Accepted, Content, Promise, Submission};
 use crate::time::Now;
@@ -111,7 +112,8 @@ impl Node {
         let accepted = self.accepted(&row, seq, true, &sites, &BTreeMap::new());
         let (transfer, id) = (pending.transfer, submission.id);
         let promise = Promise::Accepted { ticket: transfer, accepted };
-        self.promise(pending.conn, promise, Some(full(transfer, id)), Some(seq));
+        let refusal = Some(full(transfer, id));
+        self.promise_unless(Plant::AckBeforeCommit, pending.conn, promise, refusal, Some(seq));
         Ok(())
     }
 
@@ -171,7 +173,9 @@ impl Node {
         let batch = self.stage.number();
         let same = self.book.blob(&digest).or(found.blob).filter(|(_, row)| row.size == size);
         if let Some((other, mut row)) = same {
-            row.refs = row.refs.saturating_add(1);
+            if !self.config.planted(Plant::B2) {
+                row.refs = row.refs.saturating_add(1);
+            }
             self.stage.batch.put(Table::Blobs, &keys::blob(other), &row);
             self.book.set_blob(batch, other, row);
             self.doom_incoming(blob);

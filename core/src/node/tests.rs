@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use quickcheck::quickcheck;
 
-use super::window::{Through, Window};
+use super::window::{ScanEnd, Through, Window};
 use crate::id::{ReadNo, Seq, SiteNo};
 use crate::ledger::keys::DueKey;
 use crate::ledger::rows::{DeliveryRow, State};
@@ -45,7 +45,7 @@ struct Ledger(BTreeMap<DueKey, ()>);
 impl Ledger {
     fn answer(&self, window: &mut Window, read: ReadNo, limit: usize) {
         let start = window.through();
-        if !window.scan_closed(read) {
+        if window.scan_closed(read) != ScanEnd::Fits {
             return;
         }
         let behind = |k: &&DueKey| start.key().is_none_or(|s| **k > s);
@@ -116,7 +116,7 @@ quickcheck! {
 fn an_answer_that_does_not_start_where_the_window_ends_is_discarded() {
     let mut window = Window::new(2);
     window.scan_opened(ReadNo(1));
-    assert!(window.scan_closed(ReadNo(1)));
+    assert_eq!(window.scan_closed(ReadNo(1)), ScanEnd::Fits);
     window.extend(Through::Key(key(9, 9)));
     window.insert(key(3, 1), row());
     window.scan_opened(ReadNo(2));
@@ -124,7 +124,7 @@ fn an_answer_that_does_not_start_where_the_window_ends_is_discarded() {
     window.insert(key(1, 2), row());
     assert_eq!(window.insert(key(2, 3), row()), (true, Some(Seq(1))));
     assert_eq!(window.through(), Through::Key(key(2, 3)));
-    assert!(!window.scan_closed(ReadNo(2)));
+    assert_eq!(window.scan_closed(ReadNo(2)), ScanEnd::Moved);
     assert!(window.wants_scan().is_none(), "it is not low");
 }
 
@@ -135,7 +135,7 @@ fn a_cleared_window_knows_nothing_and_expects_no_answer() {
     window.insert(key(1, 1), row());
     window.scan_opened(ReadNo(1));
     window.clear();
-    assert!(!window.scan_closed(ReadNo(1)), "voided [W2]");
+    assert_eq!(window.scan_closed(ReadNo(1)), ScanEnd::Foreign, "voided (W2)");
     assert_eq!(window.insert(key(1, 1), row()), (false, None));
     assert_eq!(window.wants_scan(), Some((Through::Nothing, 2)));
 }

@@ -15,6 +15,7 @@ use crate::time::UnixMillis;
 
 /// An input of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Input {
     /// A TLS handshake with a peer is done.
     Connected {
@@ -232,6 +233,7 @@ pub struct ReconcileSummary {
 
 /// A question about the node's memory; the ledger answers all others.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Question {
     /// Everything `status` shows.
     Status,

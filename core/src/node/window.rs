@@ -41,6 +41,17 @@ impl Through {
     }
 }
 
+/// What the answer of a scan is to a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ScanEnd {
+    /// It starts where the window ends.
+    Fits,
+    /// The window's end has moved since it was asked (W1).
+    Moved,
+    /// The window did not ask for it, or not any more (W2).
+    Foreign,
+}
+
 #[derive(Debug)]
 pub(super) struct Window {
     limit: usize,
@@ -113,14 +124,12 @@ impl Window {
         self.scan = Some((read, self.through));
     }
 
-    /// Whether the answer of `read` may be used: it is this window's, and starts at `through`.
-    pub fn scan_closed(&mut self, read: ReadNo) -> bool {
-        match self.scan {
-            Some((open, start)) if open == read => {
-                self.scan = None;
-                start == self.through
-            }
-            _ => false,
+    /// The answer of `read` has come; only one that fits may be used.
+    pub fn scan_closed(&mut self, read: ReadNo) -> ScanEnd {
+        match self.scan.take_if(|(open, _)| *open == read) {
+            Some((_, start)) if start == self.through => ScanEnd::Fits,
+            Some(_) => ScanEnd::Moved,
+            None => ScanEnd::Foreign,
         }
     }
 
@@ -129,10 +138,20 @@ impl Window {
         self.through = through;
     }
 
+    /// Forgets its entries and how far it knew the ledger, but not that it has asked.
+    pub fn forget_entries(&mut self) {
+        self.through = Through::Nothing;
+        self.entries.clear();
+    }
+
+    /// Its entries in order.
+    pub fn entries(&self) -> impl Iterator<Item = (&DueKey, &DeliveryRow)> {
+        self.entries.iter()
+    }
+
     /// Forgets everything, open scans included (W2).
     pub fn clear(&mut self) {
-        self.through = Through::Nothing;
+        self.forget_entries();
         self.scan = None;
-        self.entries.clear();
     }
 }

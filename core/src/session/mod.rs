@@ -78,6 +78,7 @@ impl SessionOut {
 
 /// What the peer said about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PeerLimits {
     /// Name in its HELLO; must be the name in its certificate.
     pub name: String,
@@ -89,6 +90,7 @@ pub struct PeerLimits {
 
 /// How a delivery attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Outcome {
     /// The peer holds it durably; transfer, segment and epoch matched.
     Acked,
@@ -111,6 +113,7 @@ pub enum Outcome {
 
 /// Content of a local submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Content {
     /// Parked under a handle, at most [`crate::limits::INLINE_MAX`] bytes.
     Parked(Handle),
@@ -120,6 +123,7 @@ pub enum Content {
 
 /// A segment that a local client hands in.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Submission {
     /// Name, type, labels, class, expiry. The node sets `accepted_at`.
     pub meta: Meta,
@@ -137,6 +141,7 @@ pub struct Submission {
 
 /// What a session tells the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum SessionEvent {
     /// The peer's HELLO is there and good: offers may be sent.
     Ready(PeerLimits),
@@ -156,6 +161,7 @@ pub enum SessionEvent {
         /// Durable length.
         offset: u64,
         /// Encoded [`crate::hash::Checkpoint`].
+        #[cfg_attr(feature = "serde", serde(with = "crate::hexed::bytes"))]
         chain: Vec<u8>,
     },
     /// Content of an accepted transfer is whole, matches its digest, and its file and name are durable.
@@ -240,6 +246,7 @@ pub enum SessionEvent {
 
 /// Why content that was being received will not be finished.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Broken {
     /// Length, digest or identity did not match.
     Mismatch,
@@ -372,10 +379,12 @@ pub struct ConnInfo {
 
 /// A peer as its certificate names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Identity {
     /// Name in the certificate's SAN.
     pub name: String,
     /// SHA-256 of the certificate (DER).
+    #[cfg_attr(feature = "serde", serde(with = "crate::hexed::array"))]
     pub fingerprint: [u8; 32],
     /// Its `notAfter`, in milliseconds since the Unix epoch.
     pub not_after: u64,
@@ -398,4 +407,7 @@ pub struct SessionConfig {
     pub ping_after: core::time::Duration,
     /// Silence after which it counts as gone.
     pub dead_after: core::time::Duration,
+    /// A rule that is dropped on purpose, for tests of the simulator.
+    #[doc(hidden)]
+    pub plant: Option<crate::plant::Plant>,
 }

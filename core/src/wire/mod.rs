@@ -90,6 +90,7 @@ pub struct Hello {
 
 /// An offer of one segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Offer {
     /// Number of the transfer, chosen by the offerer.
     pub transfer: TransferNo,
@@ -113,6 +114,7 @@ pub struct Offer {
 
 /// How a routed segment fared further on (RECEIPT).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ReceiptOutcome {
     /// The site holds it durably.
     Delivered,
@@ -122,6 +124,7 @@ pub enum ReceiptOutcome {
 
 /// A receipt that is passed back towards the origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Receipt {
     /// The segment.
     pub id: SegmentId,
@@ -135,6 +138,7 @@ pub struct Receipt {
 
 /// What a WANT asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Wanted {
     /// A segment.
     Segment(SegmentId),

@@ -222,3 +222,29 @@ fn looks_at_the_disk_end_when_nobody_asks_any_more() {
     }
     assert_eq!(site.looks, looks);
 }
+
+/// The ballast is whole, and beside it there is not one free byte: that is no room, even where nothing
+/// has to stay free.
+#[test]
+fn a_ballast_that_was_not_needed_yet_is_not_taken_for_room() {
+    let mut site = Site::new(&["beta"]);
+    site.queue("one", &["beta"]);
+    site.store.set_ballast(1 << 20, true);
+    site.store.set_capacity(DISK);
+    site.store.set_outside(DISK - site.store.space().ledger - (1 << 20));
+    let client = site.client();
+    site.submit(client, 1, "two", &["beta"], Class::Normal);
+    site.settle();
+    site.wait(Duration::from_secs(1));
+    let before = site.store.commits();
+    site.session("beta");
+    for _ in 0..100 {
+        site.turn();
+        site.commit();
+    }
+    // The claim finds no space, and goes through on the ballast.
+    assert_eq!(site.store.commits() - before, 2);
+    assert_eq!(site.sendings().len(), 1);
+    assert!(is_full(&site));
+    site.audit();
+}

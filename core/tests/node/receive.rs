@@ -2,7 +2,7 @@
 
 use consign_core::code::Refusal;
 use consign_core::hash::Hasher;
-use consign_core::id::{BlobNo, ConnId, Handle, TransferNo};
+use consign_core::id::{BlobNo, ConnId, TransferNo};
 use consign_core::ledger::Table;
 use consign_core::ledger::rows::Body;
 use consign_core::limits::CHECKPOINT_EVERY;
@@ -12,49 +12,8 @@ use consign_core::session::{
     Broken, Content, Outcome, Promise, SessionCommand, SessionEvent, Submission,
 };
 use consign_core::store::{StoreEvent, StoreFault, StoreRequest};
-use consign_core::wire::Offer;
 
-use crate::site::{Site, recovery};
-
-fn to_alpha() -> Destinations {
-    Destinations::named(vec!["alpha".into()]).unwrap()
-}
-
-fn offer_inline(
-    site: &mut Site,
-    conn: ConnId,
-    transfer: u32,
-    name: &str,
-    to: Destinations,
-) -> Offer {
-    let body = name.as_bytes();
-    let offer = Site::make_offer(name, body, transfer, to);
-    let handle = Handle { conn, number: transfer };
-    site.store.request(conn, StoreRequest::Park { handle, data: body.to_vec().into() });
-    let event = SessionEvent::Offered { offer: Box::new(offer.clone()), body: Some(handle) };
-    site.input(Input::Session(conn, event));
-    offer
-}
-
-fn offer_blob(site: &mut Site, conn: ConnId, transfer: u32, body: &[u8]) -> Offer {
-    let offer = Site::make_offer("big", body, transfer, to_alpha());
-    let event = SessionEvent::Offered { offer: Box::new(offer.clone()), body: None };
-    site.input(Input::Session(conn, event));
-    offer
-}
-
-fn accepted(site: &mut Site) -> (BlobNo, u64, Vec<u8>) {
-    match site.promises().pop() {
-        Some((_, Promise::Accept { blob, offset, chain, .. })) => (blob, offset, chain),
-        other => panic!("{other:?}"),
-    }
-}
-
-/// Writes a file the way a session would, up to but without its end.
-fn write(site: &mut Site, conn: ConnId, blob: BlobNo, offset: u64, data: &[u8]) {
-    assert_eq!(site.store.request(conn, StoreRequest::Create { blob, offset }), None);
-    site.store.request(conn, StoreRequest::Write { blob, data: data.to_vec().into() });
-}
+use crate::site::{Site, accepted, offer_blob, offer_inline, recovery, to_alpha, write};
 
 #[test]
 fn a_small_segment_is_acked_after_its_commit() {

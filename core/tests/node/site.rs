@@ -1,11 +1,14 @@
 //! One site without sockets: a pump, a store in memory, and peers played by the test.
 
+// Two test binaries share it, and each uses its part.
+#![allow(dead_code)]
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use consign_core::code::Refusal;
 use consign_core::config::{Config, PeerConfig};
-use consign_core::id::{BlobDigest, ConnId, Handle, SegmentId, Seq, SiteNo, TransferNo};
+use consign_core::id::{BlobDigest, BlobNo, ConnId, Handle, SegmentId, Seq, SiteNo, TransferNo};
 use consign_core::ledger::read::{self, ReadRequest, Recovery};
 use consign_core::ledger::rows::{CounterRow, DeliveryRow, SegmentRow, State};
 use consign_core::ledger::{Table, codec, keys};
@@ -53,6 +56,11 @@ pub struct Site {
     pub drained: bool,
     /// How often it had the disk looked at.
     pub looks: u64,
+    /// Whether answers to scans of due deliveries are held back.
+    pub hold_due: bool,
+    /// The content folder whose sweep is left to the test.
+    pub hold_sweep: Option<u8>,
+    held: Vec<Input>,
     next_conn: u32,
 }
 
@@ -98,6 +106,9 @@ impl Site {
             halted: None,
             drained: false,
             looks: 0,
+            hold_due: false,
+            hold_sweep: None,
+            held: Vec::new(),
             next_conn: 1,
         }
     }
@@ -128,9 +139,15 @@ impl Site {
         match action {
             Action::Command(conn, command) => self.told.push_back((conn, command)),
             Action::Read(number, request) => {
-                let result = self.store.read(&request);
-                self.inbox.push_back(Input::Read(number, result));
+                let hold = self.hold_due && matches!(request, ReadRequest::Due { .. });
+                let answer = Input::Read(number, self.store.read(&request));
+                if hold {
+                    self.held.push(answer);
+                } else {
+                    self.inbox.push_back(answer);
+                }
             }
+            Action::Errand(Errand::Sweep { folder, .. }) if self.hold_sweep == Some(folder) => {}
             Action::Errand(errand) => {
                 self.looks += u64::from(errand == Errand::Probe);
                 self.inbox.extend(self.store.errand(errand));
@@ -159,6 +176,19 @@ impl Site {
             let answer = self.store.commit(&batch);
             self.inbox.push_back(answer);
         }
+    }
+
+    /// As [`Site::commit`], by a store that answers as the test says.
+    pub fn commit_by(&mut self, store: impl FnOnce(&mut MemStore, &Batch) -> Input) {
+        let batch = self.outbox.batch.take().expect("a batch is handed over");
+        let answer = store(&mut self.store, &batch);
+        self.inbox.push_back(answer);
+    }
+
+    /// Answers that were held back arrive.
+    pub fn let_go(&mut self) {
+        self.hold_due = false;
+        self.inbox.extend(self.held.drain(..));
     }
 
     /// Turns and commits until nothing happens any more without time passing.
@@ -413,4 +443,44 @@ pub fn recovery(store: &MemStore) -> Recovery {
         consign_core::ledger::read::Answer::Recovery(recovery) => *recovery,
         other => panic!("{other:?}"),
     }
+}
+
+pub fn to_alpha() -> Destinations {
+    Destinations::named(vec!["alpha".into()]).unwrap()
+}
+
+pub fn offer_inline(
+    site: &mut Site,
+    conn: ConnId,
+    transfer: u32,
+    name: &str,
+    to: Destinations,
+) -> Offer {
+    let body = name.as_bytes();
+    let offer = Site::make_offer(name, body, transfer, to);
+    let handle = Handle { conn, number: transfer };
+    site.store.request(conn, StoreRequest::Park { handle, data: body.to_vec().into() });
+    let event = SessionEvent::Offered { offer: Box::new(offer.clone()), body: Some(handle) };
+    site.input(Input::Session(conn, event));
+    offer
+}
+
+pub fn offer_blob(site: &mut Site, conn: ConnId, transfer: u32, body: &[u8]) -> Offer {
+    let offer = Site::make_offer("big", body, transfer, to_alpha());
+    let event = SessionEvent::Offered { offer: Box::new(offer.clone()), body: None };
+    site.input(Input::Session(conn, event));
+    offer
+}
+
+pub fn accepted(site: &mut Site) -> (BlobNo, u64, Vec<u8>) {
+    match site.promises().pop() {
+        Some((_, Promise::Accept { blob, offset, chain, .. })) => (blob, offset, chain),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Writes a file the way a session would, up to but without its end.
+pub fn write(site: &mut Site, conn: ConnId, blob: BlobNo, offset: u64, data: &[u8]) {
+    assert_eq!(site.store.request(conn, StoreRequest::Create { blob, offset }), None);
+    site.store.request(conn, StoreRequest::Write { blob, data: data.to_vec().into() });
 }

@@ -1,5 +1,8 @@
 //! Sites, the wires between them and a clock that stands still until told to move.
 
+// Two test binaries share it, and each uses its part.
+#![allow(dead_code)]
+
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -67,7 +70,7 @@ pub struct World {
     names: BTreeMap<SegmentId, String>,
 }
 
-fn session_config(config: &Config) -> SessionConfig {
+pub fn session_config(config: &Config) -> SessionConfig {
     SessionConfig {
         name: config.name.clone(),
         ack_timeout: config.ack_timeout,
@@ -76,6 +79,7 @@ fn session_config(config: &Config) -> SessionConfig {
         hello_timeout: Duration::from_secs(10),
         ping_after: Duration::from_secs(20),
         dead_after: Duration::from_secs(60),
+        plant: config.plant,
     }
 }
 

@@ -61,6 +61,7 @@ fn config(name: &str) -> SessionConfig {
         hello_timeout: Duration::from_secs(10),
         ping_after: Duration::from_secs(20),
         dead_after: Duration::from_secs(60),
+        plant: None,
     }
 }
 

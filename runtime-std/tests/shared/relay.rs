@@ -36,6 +36,7 @@ fn peer_session(name: &str) -> MakeSession {
         hello_timeout: Duration::from_secs(10),
         ping_after: Duration::from_secs(20),
         dead_after: Duration::from_secs(60),
+        plant: None,
     };
     Arc::new(move |info| Box::new(PeerSession::new(info, config.clone())))
 }

@@ -264,6 +264,7 @@ pub fn parts(ca: &Ca, store: Arc<TestStore>, observe: Arc<dyn Fn(&Note) + Send +
         locals: Vec::new(),
         time_high: UnixMillis(0),
         observe,
+        tap: None,
         max_connections: 100,
         drain_ms: 5_000,
     }

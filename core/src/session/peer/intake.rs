@@ -27,16 +27,19 @@ pub(super) struct Intake {
     held: u64,
     /// Checkpoints that become true when the store has synced.
     syncs: VecDeque<Checkpoint>,
+    /// Whether checkpoints are told when they are asked for (planted).
+    hasty: bool,
 }
 
 impl Intake {
-    /// Content of `size` bytes that goes on where `chain` stands.
+    /// Content of `size` bytes that goes on where `chain` stands; `hasty` is a planted bug.
     pub(super) fn new(
         transfer: TransferNo,
         blob: BlobNo,
         size: u64,
         chain: &[u8],
         every: u64,
+        hasty: bool,
     ) -> Result<Intake, ChainFault> {
         let hasher = Hasher::resume_with_distance(&Checkpoint::decode(chain)?, every)?;
         Ok(Intake {
@@ -48,6 +51,7 @@ impl Intake {
             chunk: BytesMut::new(),
             held: 0,
             syncs: VecDeque::new(),
+            hasty,
         })
     }
 
@@ -103,7 +107,11 @@ impl Intake {
             self.flush(out);
         }
         if let Some(checkpoint) = checkpoint {
-            self.syncs.push_back(checkpoint);
+            if self.hasty {
+                out.events.push(self.checkpoint(&checkpoint));
+            } else {
+                self.syncs.push_back(checkpoint);
+            }
             out.requests.push(StoreRequest::Sync { blob: self.blob });
         }
         rest
@@ -129,13 +137,17 @@ impl Intake {
         while self.syncs.front().is_some_and(|c| c.offset <= offset) {
             let Some(checkpoint) = self.syncs.pop_front() else { break };
             if checkpoint.offset == offset {
-                out.events.push(SessionEvent::Checkpoint {
-                    transfer: self.transfer,
-                    blob: self.blob,
-                    offset,
-                    chain: checkpoint.encode(),
-                });
+                out.events.push(self.checkpoint(&checkpoint));
             }
+        }
+    }
+
+    fn checkpoint(&self, checkpoint: &Checkpoint) -> SessionEvent {
+        SessionEvent::Checkpoint {
+            transfer: self.transfer,
+            blob: self.blob,
+            offset: checkpoint.offset,
+            chain: checkpoint.encode(),
         }
     }
 

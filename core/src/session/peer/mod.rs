@@ -39,6 +39,7 @@ use super::{
 use crate::code::Goodbye;
 use crate::id::{Epoch, TransferNo};
 use crate::limits::CHECKPOINT_EVERY;
+use crate::plant::Plant;
 use crate::store::StoreEvent;
 use crate::time::{Instant, Now};
 use crate::wire::{self, Frame, Hello, VERSION, WITHDRAWN, encode};
@@ -81,7 +82,7 @@ impl PeerSession {
             hello: None,
             alive: Keepalive::new(config.ping_after, config.dead_after),
             sender: Sender::new(config.ack_timeout),
-            receiver: Receiver::new(info.conn, max_offers, every),
+            receiver: Receiver::new(info.conn, max_offers, every, config.plant),
             config: SessionConfig { max_offers, ..config },
         }
     }
@@ -186,6 +187,8 @@ impl PeerSession {
                 self.receiver.segment(transfer, offset, data, out)?;
             }
             Frame::Ack { transfer, id, epoch } => {
+                let any = Plant::StaleEpoch.is_in(self.config.plant);
+                let epoch = if any { self.sender.epoch() } else { epoch };
                 self.sender.acked(transfer, &id, epoch, out);
             }
             Frame::Accept { transfer, id, offset } => {

@@ -29,6 +29,7 @@ use super::intake::Intake;
 use super::judge::{judge, reject};
 use crate::code::Refusal;
 use crate::id::{BlobDigest, BlobNo, ConnId, Epoch, Handle, SegmentId, TransferNo};
+use crate::plant::Plant;
 use crate::session::{Broken, SessionEvent, SessionOut};
 use crate::store::{StoreFault, StoreRequest};
 use crate::wire::{BadOffer, Frame, Offer, Wanted, encode};
@@ -75,10 +76,11 @@ pub(super) struct Receiver {
     /// How many of those are WANTs.
     wants: usize,
     blobs: BTreeMap<BlobNo, TransferNo>,
+    plant: Option<Plant>,
 }
 
 impl Receiver {
-    pub(super) fn new(conn: ConnId, max_offers: u32, every: u64) -> Receiver {
+    pub(super) fn new(conn: ConnId, max_offers: u32, every: u64, plant: Option<Plant>) -> Receiver {
         Receiver {
             conn,
             every,
@@ -91,6 +93,7 @@ impl Receiver {
             withdrawn: 0,
             wants: 0,
             blobs: BTreeMap::new(),
+            plant,
         }
     }
 
@@ -288,7 +291,8 @@ impl Receiver {
         // Content that does not go on where its checkpoint stands is not what was offered: the
         // node gives up what it has, and the next attempt begins anew.
         let fits = |intake: &Intake| intake.received() == offset && offset <= size;
-        let intake = Intake::new(transfer, blob, size, chain, self.every);
+        let hasty = Plant::ResumePastDurable.is_in(self.plant);
+        let intake = Intake::new(transfer, blob, size, chain, self.every, hasty);
         let Some(intake) = intake.ok().filter(fits) else {
             return self.broken(transfer, blob, Broken::Mismatch, out);
         };
@@ -435,6 +439,7 @@ impl Receiver {
     fn close(&mut self, transfer: TransferNo, out: &mut SessionOut) -> Option<SegmentId> {
         let incoming = self.open.remove(&transfer)?;
         match incoming.state {
+            State::Offered { .. } if Plant::CreditLeak.is_in(self.plant) => {}
             State::Offered { rode } => self.grant.free(rode.unwrap_or(0)),
             State::Receiving(intake) | State::Finishing(intake) => {
                 self.abandon(intake.blob, intake.held(), out);

@@ -125,6 +125,11 @@ impl Sender {
         self.epoch = epoch;
     }
 
+    /// The epoch ACKs must bear.
+    pub(super) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
     /// The peer's HELLO.
     pub(super) fn start(&mut self, credit: u64, max_offers: u32) {
         self.credit = credit;

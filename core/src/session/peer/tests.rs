@@ -45,6 +45,7 @@ fn session() -> PeerSession {
         hello_timeout: Duration::from_secs(10),
         ping_after: Duration::from_secs(20),
         dead_after: Duration::from_secs(60),
+        plant: None,
     };
     PeerSession::with_checkpoints(&info, config, EVERY)
 }

@@ -13,7 +13,7 @@ use crate::session::peer::fault::PeerFault;
 use crate::store::StoreRequest;
 
 fn intake(size: u64) -> Intake {
-    Intake::new(TransferNo(1), BlobNo(2), size, &[], CHECKPOINT_EVERY).unwrap()
+    Intake::new(TransferNo(1), BlobNo(2), size, &[], CHECKPOINT_EVERY, false).unwrap()
 }
 
 fn writes(out: &SessionOut) -> Vec<usize> {
@@ -76,6 +76,7 @@ fn gaps_overlaps_and_what_is_too_long_are_faults_and_change_nothing() {
 
 #[test]
 fn only_a_sound_checkpoint_is_gone_on_from() {
-    let fault = Intake::new(TransferNo(1), BlobNo(2), 100, &[1, 2], CHECKPOINT_EVERY).unwrap_err();
+    let fault = Intake::new(TransferNo(1), BlobNo(2), 100, &[1, 2], CHECKPOINT_EVERY, false);
+    let fault = fault.unwrap_err();
     assert_eq!(format!("{fault}"), format!("{}", ChainFault::Length { len: 2 }));
 }

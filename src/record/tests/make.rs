@@ -1,0 +1,253 @@
+//! Random inputs of a node, with everything that can be in them.
+
+use std::time::Duration;
+
+use consign_core::config::{Config, PeerConfig, SuccessCondition};
+use consign_core::id::*;
+use consign_core::ledger::keys::DueKey;
+use consign_core::ledger::read::*;
+use consign_core::ledger::rows::*;
+use consign_core::node::{Input, Question};
+use consign_core::segment::{Class, Destinations, Meta};
+use consign_core::session::*;
+use consign_core::store::{CommitFault, Space, StoreFault};
+use consign_core::time::{Instant, Now, UnixMillis};
+use consign_core::wire::{Offer, Receipt, ReceiptOutcome, Wanted};
+use quickcheck::{Arbitrary, Gen};
+
+/// Something that can be made at random.
+pub(super) trait Make {
+    fn make(g: &mut Gen) -> Self;
+}
+
+/// Brings [`Make`] to quickcheck.
+#[derive(Clone, Debug)]
+pub(super) struct Any<T>(pub(super) T);
+
+impl<T: Make + Clone + 'static> Arbitrary for Any<T> {
+    fn arbitrary(g: &mut Gen) -> Any<T> {
+        Any(T::make(g))
+    }
+}
+
+macro_rules! arbitrary {
+    ($($t:ty),*) => {$(impl Make for $t {
+        fn make(g: &mut Gen) -> $t { <$t>::arbitrary(g) }
+    })*};
+}
+arbitrary!(bool, u8, u32, u64, usize, String);
+
+impl<T: Make> Make for Option<T> {
+    fn make(g: &mut Gen) -> Option<T> {
+        bool::arbitrary(g).then(|| T::make(g))
+    }
+}
+
+impl<T: Make> Make for Vec<T> {
+    fn make(g: &mut Gen) -> Vec<T> {
+        let len = u64::arbitrary(g) % 4;
+        (0..len).map(|_| T::make(g)).collect()
+    }
+}
+
+impl<T: Make> Make for Box<T> {
+    fn make(g: &mut Gen) -> Box<T> {
+        Box::new(T::make(g))
+    }
+}
+
+impl<A: Make, B: Make> Make for (A, B) {
+    fn make(g: &mut Gen) -> (A, B) {
+        (A::make(g), B::make(g))
+    }
+}
+
+impl<A: Make, B: Make, C: Make> Make for (A, B, C) {
+    fn make(g: &mut Gen) -> (A, B, C) {
+        (A::make(g), B::make(g), C::make(g))
+    }
+}
+
+impl<A: Make, B: Make> Make for Result<A, B> {
+    fn make(g: &mut Gen) -> Result<A, B> {
+        if bool::arbitrary(g) { Ok(A::make(g)) } else { Err(B::make(g)) }
+    }
+}
+
+impl Make for () {
+    fn make(_: &mut Gen) {}
+}
+
+impl Make for [u8; 32] {
+    fn make(g: &mut Gen) -> [u8; 32] {
+        std::array::from_fn(|_| u8::arbitrary(g))
+    }
+}
+
+impl Make for Duration {
+    fn make(g: &mut Gen) -> Duration {
+        Duration::arbitrary(g)
+    }
+}
+
+macro_rules! tuple {
+    ($($t:ident),*) => {$(impl Make for $t {
+        fn make(g: &mut Gen) -> $t { $t(Make::make(g)) }
+    })*};
+}
+tuple!(
+    SegmentId, BlobDigest, Seq, BlobNo, BodyNo, SiteNo, BatchNo, ReadNo, TransferNo, Instant,
+    UnixMillis
+);
+
+macro_rules! one_of {
+    ($($t:ident: $all:expr),* $(,)?) => {$(impl Make for $t {
+        fn make(g: &mut Gen) -> $t { *g.choose(&$all[..]).unwrap() }
+    })*};
+}
+one_of!(
+    Class: Class::ALL,
+    MetaName: MetaName::ALL,
+    State: [State::Scheduled, State::Inflight, State::Acked, State::Failed, State::Deadletter],
+    SuccessCondition: [SuccessCondition::OnePeer, SuccessCondition::AllPeers],
+);
+
+macro_rules! fields {
+    ($($t:ident { $($f:ident),* $(,)? })*) => {$(impl Make for $t {
+        fn make(g: &mut Gen) -> $t { $t { $($f: Make::make(g)),* } }
+    })*};
+}
+fields! {
+    ConnId { slot, generation }
+    Epoch { boot, session }
+    Handle { conn, number }
+    Now { mono, wall }
+    DueKey { peer, class, at, id8, seq }
+    Meta { name, content_type, labels, instance, class, accepted_at, expires_at }
+    Identity { name, fingerprint, not_after }
+    PeerLimits { name, max_segment, max_offers }
+    Submission { meta, to, id, digest, size, content }
+    Offer { transfer, id, digest, size, to, origin, origin_seq, hops, meta }
+    Receipt { id, site, when, outcome }
+    Space { free, ledger, ballast_whole }
+    SegmentRow {
+        id, digest, size, body, meta, to, here, origin, origin_seq, hops, accepted_at, required,
+        acked, relayed_at, held, from,
+    }
+    DeliveryRow {
+        state, attempts, spent, next_attempt_after, last_error, since, custody, held, claimed_at, refused,
+    }
+    InflightRow { epoch }
+    BlobRow { digest, size, refs }
+    DoomedRow { size, owner }
+    IncomingRow { digest, source, reserved, offset, chain, expires_at }
+    SourceRow { blob, mismatches }
+    CounterRow { count, bytes }
+    PeerRow { name, pin, held, last_acked }
+    Found { held, blob, source, incoming }
+    Held { seq, row, deliveries }
+    DueRow { key, segment, delivery }
+    InflightFound { peer, seq, epoch, rows }
+    Recovery { meta, peers, counters, inflight, doomed, incoming }
+    ReadAnswer { as_of, body }
+    PeerConfig { name, address, pin }
+    Config {
+        name, peers, success_condition, max_retries, strict_attempts, backoff_initial, backoff_max,
+        ack_timeout, expire_after, session_max_age, max_bytes, max_segments, max_segment, min_free,
+        ledger_max, inline_max, buffered_bytes, session_bytes, peer_sessions, partial_ttl,
+        drain_timeout,
+    }
+}
+
+macro_rules! variants {
+    ($($t:ident: $g:ident { $($v:expr),* $(,)? })*) => {$(impl Make for $t {
+        fn make(g: &mut Gen) -> $t {
+            let all: &[fn(&mut Gen) -> $t] = &[$(|$g| $v),*];
+            g.choose(all).unwrap()(g)
+        }
+    })*};
+}
+
+/// `Variant { field, … }`, with every field made.
+macro_rules! with {
+    ($g:ident, $t:ident::$v:ident { $($f:ident),* }) => { $t::$v { $($f: Make::make($g)),* } };
+}
+
+variants! {
+    Destinations: g { { let _ = g; Destinations::All }, Destinations::Named(Make::make(g)) }
+    Body: g { Body::Inline(Make::make(g)), Body::Blob(Make::make(g)) }
+    Content: g { Content::Parked(Make::make(g)), Content::Blob(Make::make(g)) }
+    ReceiptOutcome: g {
+        { let _ = g; ReceiptOutcome::Delivered },
+        ReceiptOutcome::Failed(Make::make(g)),
+    }
+    Wanted: g { Wanted::Segment(Make::make(g)), Wanted::Blob(Make::make(g)) }
+    CommitFault: g { CommitFault::Full(Make::make(g)), CommitFault::Broken(Make::make(g)) }
+    StoreFault: g {
+        StoreFault::Full(Make::make(g)),
+        StoreFault::Missing(Make::make(g)),
+        StoreFault::Corrupt(Make::make(g)),
+        { let _ = g; StoreFault::Crowded },
+        StoreFault::Io(Make::make(g)),
+    }
+    Broken: g {
+        { let _ = g; Broken::Mismatch },
+        { let _ = g; Broken::Cut },
+        Broken::Store(Make::make(g)),
+    }
+    Outcome: g {
+        { let _ = g; Outcome::Acked },
+        with!(g, Outcome::Rejected { code, retry_after, text }),
+        { let _ = g; Outcome::AckTimeout },
+        { let _ = g; Outcome::AckMismatch },
+        Outcome::Unreadable(Make::make(g)),
+    }
+    Question: g {
+        { let _ = g; Question::Status },
+        Question::Progress(Make::make(g)),
+        { let _ = g; Question::Stop },
+    }
+    Answer: g {
+        Answer::Lookup(Make::make(g)),
+        with!(g, Answer::Due { rows, bad, end }),
+        Answer::Pairs(Make::make(g)),
+        with!(g, Answer::Segments { rows, end }),
+        Answer::Held(Make::make(g)),
+        Answer::Recovery(Make::make(g)),
+    }
+    SessionEvent: g {
+        SessionEvent::Ready(Make::make(g)),
+        with!(g, SessionEvent::Offered { offer, body }),
+        with!(g, SessionEvent::Checkpoint { transfer, blob, offset, chain }),
+        with!(g, SessionEvent::Received { transfer, blob }),
+        with!(g, SessionEvent::Broken { transfer, blob, why }),
+        with!(g, SessionEvent::Outcome { transfer, outcome }),
+        with!(g, SessionEvent::Progress { transfer, sent }),
+        { let _ = g; SessionEvent::Wants },
+        SessionEvent::Receipt(Make::make(g)),
+        with!(g, SessionEvent::ReceiptOk { id, site }),
+        with!(g, SessionEvent::Want { transfer, what }),
+        with!(g, SessionEvent::Submit { ticket, submission }),
+        with!(g, SessionEvent::Reserve { ticket, size }),
+        with!(g, SessionEvent::Extend { ticket, blob }),
+        with!(g, SessionEvent::Ask { ticket, question }),
+        SessionEvent::Fault(Make::make(g)),
+    }
+    Input: g {
+        with!(g, Input::Connected { conn, identity, dialled }),
+        with!(g, Input::Opened { conn }),
+        with!(g, Input::DialFailed { site, why }),
+        Input::Session(Make::make(g), Make::make(g)),
+        with!(g, Input::Closed { conn, why }),
+        with!(g, Input::Committed { through, space }),
+        with!(g, Input::CommitFailed { from, why, space }),
+        Input::Read(Make::make(g), Make::make(g)),
+        with!(g, Input::Unlinked { blob, result }),
+        with!(g, Input::Checked { seen, missing }),
+        with!(g, Input::Swept { folder, quarantined }),
+        Input::Space(Make::make(g)),
+        { let _ = g; Input::Timer },
+        { let _ = g; Input::Turn },
+        { let _ = g; Input::Stop },
+    }
+}
