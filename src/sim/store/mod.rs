@@ -47,6 +47,7 @@ use consign_core::ledger::Table;
 use consign_core::ledger::read::{self, ReadRequest, Recovery};
 use consign_core::mem::{MemSnapshot, MemStore};
 use consign_core::node::Input;
+use consign_core::plant::Plant;
 use consign_core::store::{Batch, Errand, Space, StoreEvent, StoreFault, StoreRequest};
 
 use crate::sim::rng::Rng;
@@ -155,6 +156,7 @@ pub struct SimStore {
     pub faults: StoreFaults,
     rng: Rng,
     config: StoreConfig,
+    planted: Option<Plant>,
     mem: MemStore,
     disk: Disk,
     /// What others keep on the disk for good.
@@ -192,6 +194,7 @@ impl SimStore {
             faults: StoreFaults::default(),
             rng,
             config,
+            planted: None,
             mem,
             disk: Disk::default(),
             outside: 0,
@@ -212,6 +215,11 @@ impl SimStore {
             facts: Vec::new(),
             clock: Micros::ZERO,
         }
+    }
+
+    /// Drops a rule that the store keeps (G7, B1), if that is what `plant` says.
+    pub fn plant(&mut self, plant: Option<Plant>) {
+        self.planted = plant;
     }
 
     /// Commits a batch.
