@@ -17,7 +17,6 @@ mod tests;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
-use alloc::vec::Vec;
 use bytes::Bytes;
 
 pub use blobs::BlobFile;
@@ -161,21 +160,14 @@ impl MemStore {
     }
 
     fn put(&mut self, table: Table, key: &[u8], value: Bytes) {
-        let Some(rows) = self.tables.change(table) else { return };
         self.ledger += cost(key, value.len());
-        if let Some(old) = rows.get_mut(key) {
+        if let Some(old) = self.tables.put(table, key, value) {
             self.ledger -= cost(key, old.len());
-            *old = value;
-        } else {
-            rows.insert(key.to_vec(), value);
         }
     }
 
     fn del(&mut self, table: Table, key: &[u8]) {
-        // Looked up first: a table that does not change is not copied.
-        if self.tables.value(table, key).is_some()
-            && let Some(old) = self.tables.change(table).and_then(|rows| rows.remove(key))
-        {
+        if let Some(old) = self.tables.del(table, key) {
             self.ledger -= cost(key, old.len());
         }
     }
@@ -356,12 +348,11 @@ impl MemStore {
 
     /// Flips the lowest bit of byte `at` of a row; whether there is such a byte.
     pub fn flip(&mut self, table: Table, key: &[u8], at: usize) -> bool {
-        let rows = self.tables.change(table);
-        let Some(row) = rows.and_then(|rows| rows.get_mut(key)) else { return false };
+        let Some(row) = self.tables.value(table, key) else { return false };
         let mut bytes = row.to_vec();
         let Some(byte) = bytes.get_mut(at) else { return false };
         *byte ^= 1;
-        *row = Bytes::from(bytes);
+        self.tables.put(table, key, Bytes::from(bytes));
         true
     }
 
@@ -395,13 +386,13 @@ impl MemStore {
     /// How many rows a table has.
     #[must_use]
     pub fn rows(&self, table: Table) -> usize {
-        self.tables.of(table).map_or(0, BTreeMap::len)
+        self.tables.count(table)
     }
 
     /// The key of the `nth` row of a table, from 0.
     #[must_use]
     pub fn nth_key(&self, table: Table, nth: usize) -> Option<&[u8]> {
-        self.tables.of(table)?.keys().nth(nth).map(Vec::as_slice)
+        self.tables.nth_key(table, nth)
     }
 
     /// Takes a parked body out, as the writer of a ledger does when it begins a batch.

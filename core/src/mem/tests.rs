@@ -216,3 +216,26 @@ fn a_body_that_was_taken_out_is_parked_no_more() {
     assert_eq!(store.take_parked(handle), Some(Bytes::from_static(b"body")));
     assert_eq!((store.take_parked(handle), store.parked()), (None, 0));
 }
+
+#[test]
+fn keys_of_any_length_keep_their_order() {
+    let mut store = MemStore::new();
+    let mut first = batch(1);
+    let keys: Vec<Vec<u8>> = (1..=80).map(|len| [7].repeat(len)).collect();
+    for key in keys.iter().rev() {
+        first.put_raw(Table::Audit, key, b"x");
+    }
+    assert!(committed(&store.commit(&first)));
+    let rows = contract::scan(&store, Table::Audit, &[]);
+    assert!(rows.iter().map(|(key, _)| key).eq(&keys));
+    let mut second = batch(2);
+    for key in &keys {
+        second.del(Table::Audit, key);
+    }
+    let before = store.snapshot();
+    assert!(committed(&store.commit(&second)));
+    assert_eq!(
+        (store.rows(Table::Audit), contract::scan(&before, Table::Audit, &[]).len()),
+        (0, 80)
+    );
+}

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use consign_core::id::{BodyNo, Handle};
 use consign_core::node::Input;
+use consign_core::plant::Plant;
 use consign_core::store::{Batch, CommitFault, Op, StoreRequest};
 
 use super::{Done, Fact, SimStore};
@@ -110,6 +111,10 @@ impl SimStore {
         let Input::Committed { through: from, space } = committed else { return committed };
         if self.rng.chance(self.faults.ledger_eio) {
             let why = CommitFault::Broken("commit: error, and reading back failed".to_owned());
+            return Input::CommitFailed { from, why, space };
+        }
+        if Plant::G7.is_in(self.config.plant) {
+            let why = CommitFault::Full("commit: error".to_owned());
             return Input::CommitFailed { from, why, space };
         }
         if self.committed() == from {

@@ -7,6 +7,7 @@ use consign_core::id::{BlobNo, Seq};
 use consign_core::ledger::rows::Body;
 use consign_core::ledger::{Table, keys};
 use consign_core::node::Input;
+use consign_core::plant::Plant;
 use consign_core::store::{Errand, Snapshot, StoreFault};
 
 use super::disk::folder_of;
@@ -176,10 +177,14 @@ impl SimStore {
     /// Drops what is named by a row of one of the tables that are left; all are read at one moment
     /// (B1).
     fn look_up(&self, mut found: Vec<BlobNo>, tables: usize) -> (Vec<BlobNo>, usize) {
-        for table in &NAMING[tables..] {
+        let until = match Plant::B1.is_in(self.config.plant) {
+            true => tables + 1,
+            false => NAMING.len(),
+        };
+        for table in &NAMING[tables..until] {
             found.retain(|blob| !matches!(self.mem.get(*table, &keys::blob(*blob)), Ok(Some(_))));
         }
-        (found, NAMING.len())
+        (found, until)
     }
 
     fn swept_so_far(
