@@ -116,7 +116,8 @@ impl fmt::Display for Op {
     }
 }
 
-/// Every workload of `len` operations out of `ops`, in order.
+/// Every workload of `len` operations out of `ops`, in order, but for those that are another one with
+/// the names of twins exchanged: a twin comes after the segment whose content it shares.
 #[must_use]
 pub fn workloads(ops: &[Op], len: usize) -> Vec<Vec<Op>> {
     let mut all = vec![Vec::new()];
@@ -126,6 +127,11 @@ pub fn workloads(ops: &[Op], len: usize) -> Vec<Vec<Op>> {
         };
         all = all.iter().flat_map(longer).collect();
     }
+    all.retain(|workload| {
+        let at = |op: Op| workload.iter().position(|o| *o == op).unwrap_or(usize::MAX);
+        let first = |one, twin| at(Op::Send(0, one)) <= at(Op::Send(0, twin));
+        first(What::Small, What::SmallTwin) && first(What::File, What::FileTwin)
+    });
     all
 }
 
