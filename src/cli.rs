@@ -86,6 +86,8 @@ enum Command {
     Bench(cmd::bench::BenchArgs),
     /// Steps this build's core over a recording and shows the first effect that differs
     Replay(cmd::replay::ReplayArgs),
+    /// Lets networks live and fail on virtual time, from a seed, and checks every promise
+    Sim(cmd::sim::SimArgs),
 }
 
 /// What can go wrong with a command.
@@ -187,6 +189,7 @@ fn dispatch(command: Command, global: &Global, socket: Option<PathBuf>) -> Resul
         Command::Demo(args) => cmd::demo::run(&args, global)?,
         Command::Bench(args) => cmd::bench::run(&args, global)?,
         Command::Replay(args) => cmd::replay::run(&args, global)?,
+        Command::Sim(args) => cmd::sim::run(&args, global)?,
     })
 }
 

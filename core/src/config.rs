@@ -95,6 +95,7 @@ pub struct Config {
     pub window: usize,
     /// A rule that is dropped on purpose, for tests of the simulator.
     #[doc(hidden)]
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub plant: Option<Plant>,
 }
 

@@ -13,7 +13,7 @@ use crate::link::{End, Link, Timeouts};
 use crate::node::{Input, Note};
 use crate::session::{ConnInfo, Identity, Session};
 use crate::store::StoreRequest;
-use crate::time::Now;
+use crate::time::{Instant, Now};
 use crate::tls::TlsSetup;
 
 /// How a connection came to be.
@@ -133,6 +133,12 @@ impl Conn {
     /// The link, for bytes, commands and time.
     pub fn link(&mut self) -> &mut Link {
         &mut self.link
+    }
+
+    /// When [`Link::timer`] is to be called if nothing happens before.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.link.next_deadline()
     }
 
     /// Carries out what the link has come to want. To be called after every input, before waiting.

@@ -26,7 +26,7 @@ impl Promised {
 }
 
 /// A promise that waits for its batch.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Waiting {
     /// The batch it rests on.
     pub batch: BatchNo,
@@ -41,7 +41,7 @@ pub struct Waiting {
 }
 
 /// Promises in the order of their batches.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Gate {
     committed: BatchNo,
     waiting: VecDeque<Waiting>,

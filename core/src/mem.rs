@@ -51,7 +51,7 @@ struct Disk {
 }
 
 /// The store.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct MemStore {
     tables: Tables,
     ledger: u64,
@@ -332,6 +332,18 @@ impl MemStore {
     pub fn crash(&mut self) {
         self.parked.clear();
         self.blobs.crash();
+    }
+
+    /// The process dies and the operating system lives on: parked bodies and open files are
+    /// forgotten, what was written stays.
+    pub fn kill(&mut self) {
+        self.parked.clear();
+        self.blobs.close_all();
+    }
+
+    /// What a crash would forget, for comparing states: parked bodies and open files.
+    pub fn volatile(&self) -> impl core::fmt::Debug + '_ {
+        (&self.parked, self.blobs.opened_now())
     }
 
     /// Flips the lowest bit of byte `at` of a row; whether there is such a byte.

@@ -146,6 +146,23 @@ impl core::fmt::Debug for Plant {
     }
 }
 
+// By number: the words stay out of releases.
+#[cfg(feature = "serde")]
+impl serde::Serialize for Plant {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u8(self.number())
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'a> serde::Deserialize<'a> for Plant {
+    fn deserialize<D: serde::Deserializer<'a>>(from: D) -> Result<Plant, D::Error> {
+        let number = u8::deserialize(from)?;
+        let found = Plant::ALL.iter().copied().find(|plant| plant.number() == number);
+        found.ok_or_else(|| serde::de::Error::custom("a number that means nothing here"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::Plant;

@@ -50,6 +50,14 @@ impl fmt::Debug for Pump {
     }
 }
 
+/// A copy goes its own way from then on, and shows itself to nobody.
+impl Clone for Pump {
+    fn clone(&self) -> Pump {
+        let (node, actions) = (self.node.clone(), self.actions.clone());
+        Pump { node, committing: self.committing, actions, tap: None }
+    }
+}
+
 impl Pump {
     /// A pump around a node.
     #[must_use]

@@ -10,6 +10,7 @@ mod screen;
 pub mod send;
 pub mod serve;
 pub mod show;
+pub mod sim;
 pub mod status;
 pub mod stop;
 

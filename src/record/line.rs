@@ -15,7 +15,7 @@ use super::effect::BatchText;
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Line<'a> {
     /// A life of a node begins; whatever life it had before is over.
-    Start { node: u32, now: Now, config: Cow<'a, Config>, recovery: Cow<'a, Recovery> },
+    Start(Box<Start<'a>>),
     /// The node takes an input.
     In { node: u32, now: Now, input: Cow<'a, Input> },
     /// The node works in bulk.
@@ -30,4 +30,14 @@ pub(super) enum Line<'a> {
     Note { text: Cow<'a, str> },
     /// The recording is whole; `lines` with the header and this one.
     End { lines: u64 },
+}
+
+/// What a life of a node begins with.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Start<'a> {
+    pub(super) node: u32,
+    pub(super) now: Now,
+    pub(super) config: Cow<'a, Config>,
+    pub(super) recovery: Cow<'a, Recovery>,
 }

@@ -12,7 +12,7 @@ pub const LINE_MAX: usize = 64 << 20;
 #[derive(Debug, PartialEq)]
 pub(super) enum Next {
     /// A line.
-    Line(Box<Line<'static>>),
+    Line(Line<'static>),
     /// Nothing more; the last line may lack its line end, then it is not read.
     Nothing { half: bool },
 }
@@ -61,7 +61,7 @@ impl<R: BufRead> Lines<R> {
             return Ok(Next::Nothing { half: !self.buffer.is_empty() });
         }
         match serde_json::from_slice(&self.buffer) {
-            Ok(line) => Ok(Next::Line(Box::new(line))),
+            Ok(line) => Ok(Next::Line(line)),
             Err(error) => {
                 let text = error.to_string();
                 let place = format!(" at line {} column {}", error.line(), error.column());

@@ -10,7 +10,7 @@ use consign_core::store::Batch;
 use consign_core::time::Now;
 
 use super::effect::{BatchText, Effect, action_text};
-use super::line::Line;
+use super::line::{Line, Start};
 use super::outcome::{Difference, Ending, Outcome, Panicked, Totals};
 use super::reader::{Lines, Next};
 use super::{Header, ReplayError};
@@ -78,7 +78,7 @@ impl<R: BufRead> Replayer<R> {
     pub fn run(mut self) -> Result<Outcome, ReplayError> {
         loop {
             let line = match self.lines.read()? {
-                Next::Line(line) => *line,
+                Next::Line(line) => line,
                 Next::Nothing { half } => {
                     let after = self.lines.line;
                     return Ok(self.outcome(None, Ending::Cut { after, half }));
@@ -111,9 +111,8 @@ impl<R: BufRead> Replayer<R> {
     fn line(&mut self, line: Line<'static>) -> Result<Option<Difference>, ReplayError> {
         let at = self.lines.line;
         let (node, fed) = match line {
-            Line::Start { node, now, config, recovery } => {
-                let (config, recovery) = (config.into_owned(), recovery.into_owned());
-                self.start(node, now, config, recovery)?;
+            Line::Start(start) => {
+                self.start(*start)?;
                 return Ok(None);
             }
             Line::Note { .. } | Line::End { .. } => return Ok(None),
@@ -131,18 +130,19 @@ impl<R: BufRead> Replayer<R> {
 
     /// A life may end at any point, in the middle of a turn too: what an earlier one had still to do is no
     /// difference. Nothing is lost by that, for a turn that was finished told its end.
-    fn start(
-        &mut self,
-        node: u32,
-        now: Now,
-        config: consign_core::config::Config,
-        recovery: consign_core::ledger::read::Recovery,
-    ) -> Result<(), ReplayError> {
+    fn start(&mut self, start: Start<'static>) -> Result<(), ReplayError> {
+        let Start { node, now, config, recovery } = start;
         if node >= NODES_MAX {
             return Err(self.bad(format!("node {node} is beyond the limit of {NODES_MAX} nodes")));
         }
+        if let Some(plant) = config.plant.filter(|plant| !plant.is_in(config.plant)) {
+            let number = plant.number();
+            return Err(self.bad(format!(
+                "node {node} has bug {number} on purpose, which this build cannot have"
+            )));
+        }
         let name = config.name.clone();
-        let recovered = Node::recover(config, recovery, now)
+        let recovered = Node::recover(config.into_owned(), recovery.into_owned(), now)
             .map_err(|why| self.bad(format!("node {node} cannot start: {why}")))?;
         let life = Life {
             name,

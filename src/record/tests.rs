@@ -12,11 +12,12 @@ use std::sync::{Arc, LazyLock};
 use consign_core::config::Config;
 use consign_core::ledger::read::Recovery;
 use consign_core::node::Input;
+use consign_core::plant::Plant;
 use consign_core::time::Now;
 use quickcheck::{Arbitrary, Gen, quickcheck};
 
 use super::effect::BatchText;
-use super::line::Line;
+use super::line::{Line, Start};
 use super::reader::{Lines, Next};
 use super::*;
 use make::Any;
@@ -30,9 +31,8 @@ fn no_fault() -> OnFault {
     Box::new(|error| panic!("{error}"))
 }
 
-fn recording(memory: &Memory) -> Recording {
-    let header = Header::new("test").option("answer", 42);
-    Recording::new(Box::new(memory.clone()), &header, no_fault()).expect("memory")
+fn recording() -> (Recording, Memory) {
+    Recording::in_memory(&Header::new("test").option("answer", 42))
 }
 
 /// Two nodes in one recording, three lives, some segments.
@@ -42,8 +42,7 @@ fn story() -> &'static str {
 }
 
 fn told() -> String {
-    let memory = Memory::default();
-    let recording = recording(&memory);
+    let (recording, memory) = recording();
     let (mut a, mut b) = (Site::new(&recording, 0), Site::new(&recording, 7));
     a.start();
     b.start();
@@ -85,7 +84,7 @@ quickcheck! {
 
     fn a_start_survives(now: Any<Now>, config: Any<Config>, recovery: Any<Recovery>) -> bool {
         let (config, recovery) = (Cow::Borrowed(&config.0), Cow::Borrowed(&recovery.0));
-        let line = Line::Start { node: 3, now: now.0, config, recovery };
+        let line = Line::Start(Box::new(Start { node: 3, now: now.0, config, recovery }));
         let text = serde_json::to_vec(&line).expect("text");
         serde_json::from_slice::<Line<'static>>(&text).expect("a line") == line
     }
@@ -320,7 +319,7 @@ fn a_line_longer_than_the_limit_is_refused_and_one_of_the_limit_is_read() {
     let text = note(100);
     let mut lines = Lines::with_longest(text.as_bytes(), 100);
     let Ok(Next::Line(line)) = lines.read() else { panic!("it is no longer than the limit") };
-    assert!(matches!(*line, Line::Note { .. }));
+    assert!(matches!(line, Line::Note { .. }));
     assert_eq!(lines.read().expect("the end"), Next::Nothing { half: false });
     let text = note(101);
     let mut lines = Lines::with_longest(text.as_bytes(), 100);
@@ -365,6 +364,26 @@ impl Write for Full {
 }
 
 #[test]
+fn a_bug_on_purpose_is_replayed_too() {
+    let (recording, memory) = recording();
+    let mut site = Site::new(&recording, 0);
+    site.plant = Some(Plant::AckBeforeCommit);
+    site.start();
+    site.send(b"content");
+    drop((site, recording));
+    let text = String::from_utf8(memory.bytes()).expect("text");
+    let outcome = read(text.as_bytes()).expect("a recording");
+    assert!(outcome.is_identical(), "{outcome}");
+    let planted = format!(",\"plant\":{}", Plant::AckBeforeCommit.number());
+    let (without, _) = changed(&text, "{\"start\"", &planted, "");
+    let outcome = read(without.as_bytes()).expect("a recording");
+    assert!(!outcome.is_identical(), "{outcome}");
+    let (unknown, _) = changed(&text, "{\"start\"", &planted, ",\"plant\":255");
+    let error = read(unknown.as_bytes()).expect_err("there is none").to_string();
+    assert!(error.contains("a number that means nothing here"), "{error}");
+}
+
+#[test]
 fn a_write_that_fails_ends_the_recording_with_one_warning_and_nothing_else() {
     let warned = Arc::new(AtomicUsize::new(0));
     let count = warned.clone();
@@ -403,10 +422,9 @@ fn a_file_is_its_owners_and_never_overwritten() {
 
 #[test]
 fn a_run_that_panics_leaves_no_end() {
-    let memory = Memory::default();
-    let inner = memory.clone();
+    let (recording, memory) = recording();
     let run = std::thread::spawn(move || {
-        let _recording = recording(&inner);
+        let _recording = recording;
         std::panic::resume_unwind(Box::new("on purpose"));
     });
     assert!(run.join().is_err());
@@ -415,8 +433,7 @@ fn a_run_that_panics_leaves_no_end() {
 
 #[test]
 fn what_must_not_be_written_down_is_not() {
-    let memory = Memory::default();
-    let recording = recording(&memory);
+    let (recording, memory) = recording();
     let mut site = Site::new(&recording, 0);
     site.start();
     site.send(b"the content of a segment");

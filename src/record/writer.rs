@@ -13,10 +13,11 @@ use consign_core::node::{Action, Input};
 use consign_core::pump::Tap;
 use consign_core::store::Batch;
 use consign_core::time::{Instant, Now};
+use serde::Serialize;
 
 use super::Header;
 use super::effect::{BatchText, action_text};
-use super::line::Line;
+use super::line::{Line, Start};
 
 /// Is told once, when a recording cannot be written any further.
 pub type OnFault = Box<dyn FnOnce(&io::Error) + Send>;
@@ -46,16 +47,26 @@ impl Recording {
     /// # Errors
     /// When the header cannot be written.
     pub fn new(
-        mut out: Box<dyn Write + Send>,
+        out: Box<dyn Write + Send>,
         header: &Header,
         on_fault: OnFault,
     ) -> io::Result<Recording> {
-        let mut line = serde_json::to_vec(header)?;
-        line.push(b'\n');
-        out.write_all(&line)?;
-        out.flush()?;
-        let inner = Inner { out: Some(out), on_fault: Some(on_fault), line, lines: 1 };
+        let mut inner =
+            Inner { out: Some(out), on_fault: Some(on_fault), line: Vec::new(), lines: 0 };
+        inner.put(header)?;
+        inner.out.as_mut().map_or(Ok(()), Write::flush)?;
         Ok(Recording { shared: Arc::new(Shared(Mutex::new(inner))) })
+    }
+
+    /// A recording in memory.
+    ///
+    /// # Panics
+    /// Never: memory takes all there is.
+    #[must_use]
+    pub fn in_memory(header: &Header) -> (Recording, Memory) {
+        let memory = Memory::default();
+        let recording = Recording::new(Box::new(memory.clone()), header, Box::new(|_| {}));
+        (recording.expect("memory takes all there is"), memory)
     }
 
     /// A recording in a new file that only its owner can read. A file that is there is never overwritten:
@@ -73,7 +84,7 @@ impl Recording {
     #[must_use]
     pub fn start(&self, node: u32, config: &Config, recovery: &Recovery, now: Now) -> Recorder {
         let (config, recovery) = (Cow::Borrowed(config), Cow::Borrowed(recovery));
-        self.write(&Line::Start { node, now, config, recovery });
+        self.write(&Line::Start(Box::new(Start { node, now, config, recovery })));
         Recorder { recording: self.clone(), node }
     }
 
@@ -108,13 +119,17 @@ impl Drop for Shared {
 
 impl Inner {
     fn write(&mut self, line: &Line<'_>) {
-        let Some(out) = &mut self.out else { return };
+        let written = self.put(line);
+        self.judge(written);
+    }
+
+    fn put(&mut self, line: &impl Serialize) -> io::Result<()> {
+        let Some(out) = &mut self.out else { return Ok(()) };
         self.line.clear();
-        let written = serde_json::to_writer(&mut self.line, line).map_err(io::Error::from);
+        serde_json::to_writer(&mut self.line, line)?;
         self.line.push(b'\n');
         self.lines += 1;
-        let written = written.and_then(|()| out.write_all(&self.line));
-        self.judge(written);
+        out.write_all(&self.line)
     }
 
     fn flush(&mut self) {

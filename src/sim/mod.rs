@@ -13,7 +13,23 @@
 //! *liveness* phase, in which nothing fails any more and everything owed must come to its end.
 
 pub mod audit;
+pub mod client;
+pub mod clocks;
+pub mod net;
+pub mod process;
+pub mod queue;
 pub mod rng;
+pub mod run;
+pub mod scenario;
 pub mod seen;
+mod setup;
+pub mod shrink;
+pub mod small;
 pub mod store;
+pub mod swarm;
 pub mod time;
+pub mod watch;
+mod weather;
+pub mod wire;
+mod workload;
+pub mod world;

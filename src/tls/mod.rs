@@ -99,6 +99,21 @@ impl Credentials {
         Ok(Credentials { roots, chain: certificates(&files.cert)?, key })
     }
 
+    /// The same from texts in PEM, for sites that have no files.
+    ///
+    /// # Errors
+    /// The part that cannot be used, and why (exit 78).
+    pub fn from_pem(ca: &str, cert: &str, key: &str) -> Result<Credentials, Failure> {
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
+            .map_err(|e| failure("CN0312", format!("no private key in PEM: {e}")))?;
+        let chain = |text: &str| {
+            let found: Result<Vec<_>, _> =
+                CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+            found.map_err(|e| failure("CN0311", format!("no certificate in PEM: {e}")))
+        };
+        Ok(Credentials { roots: chain(ca)?, chain: chain(cert)?, key })
+    }
+
     /// Judges what was read and makes the rustls configurations.
     ///
     /// # Errors

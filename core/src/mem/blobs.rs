@@ -27,7 +27,7 @@ struct Open {
 }
 
 /// All of them.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Blobs {
     files: BTreeMap<BlobNo, BlobFile>,
     open: BTreeMap<BlobNo, Open>,
@@ -211,6 +211,14 @@ impl Blobs {
             self.quarantined.push(*blob);
         }
         found.len() as u64
+    }
+
+    pub(super) fn close_all(&mut self) {
+        self.open.clear();
+    }
+
+    pub(super) fn opened_now(&self) -> impl core::fmt::Debug + '_ {
+        &self.open
     }
 
     pub(super) fn crash(&mut self) {

@@ -31,7 +31,7 @@ use crate::wire::Offer;
 const LOOKUPS_OPEN: usize = 2;
 
 /// Something that waits to be judged.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Pending {
     pub conn: ConnId,
     pub transfer: TransferNo,
@@ -40,7 +40,7 @@ pub(super) struct Pending {
     pub what: What,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum What {
     /// A peer offers it; the body may be parked.
     Offer(Box<Offer>, Option<Handle>),

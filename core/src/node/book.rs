@@ -10,7 +10,7 @@ use crate::id::{BatchNo, BlobDigest, BlobNo, ReadNo, SegmentId, Seq, SiteNo};
 use crate::ledger::rows::{BlobRow, DeliveryRow, SegmentRow};
 
 /// A segment that something in memory needs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Active {
     pub row: SegmentRow,
     /// Windows and flights that hold it.
@@ -27,7 +27,7 @@ enum Entry {
     Blob(BlobDigest),
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Book {
     segments: BTreeMap<Seq, Active>,
     deliveries: BTreeMap<(SiteNo, Seq), (BatchNo, Option<DeliveryRow>)>,

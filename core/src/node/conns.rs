@@ -21,7 +21,7 @@ use crate::time::{Instant, Now, UnixMillis};
 const CERTIFICATE_MARGIN: Duration = Duration::from_secs(60);
 
 /// A session with a peer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct PeerConn {
     pub site: SiteNo,
     pub epoch: Epoch,
@@ -39,7 +39,7 @@ pub(super) struct PeerConn {
 }
 
 /// What the node keeps of a connection.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Conn {
     /// `None` for a local client.
     pub peer: Option<PeerConn>,

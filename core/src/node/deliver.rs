@@ -27,7 +27,7 @@ const QUANTUM: usize = 16;
 const STEP_ROWS: usize = 8;
 
 /// An attempt whose end is known but not yet staged.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Settlement {
     pub peer: SiteNo,
     pub seq: Seq,

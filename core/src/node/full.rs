@@ -34,7 +34,7 @@ const TRIES: u32 = 10;
 const RETRY: Backoff = Backoff { initial: Duration::from_millis(100), max: Duration::from_secs(5) };
 
 /// Relief that is being judged again.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Rejudge {
     tries: u32,
     not_before: Instant,
@@ -46,7 +46,7 @@ pub(super) struct Rejudge {
 }
 
 /// Relief goes through, growth is refused.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Tight {
     pub tries: u32,
     pub probe_at: Instant,
@@ -55,7 +55,7 @@ pub(super) struct Tight {
 
 /// Something was refused because the disk, as last seen, has no room for it. No commit may come that
 /// tells of room, so the disk is looked at until it fits or nobody has asked for a while.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Short {
     /// Free bytes that the refused would have needed.
     need: u64,

@@ -28,7 +28,7 @@ use crate::wire::Offer;
 const UNKNOWN: BlobDigest = BlobDigest([0; 32]);
 
 /// Content being received, or a partial that waits for its source.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Item {
     row: IncomingRow,
     /// Who is sending it now.
@@ -45,7 +45,7 @@ impl Item {
 }
 
 /// Everything that is in `incoming` and `doomed`.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Incoming {
     items: BTreeMap<BlobNo, Item>,
     by_source: BTreeMap<(BlobDigest, SiteNo), BlobNo>,

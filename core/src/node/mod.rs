@@ -70,7 +70,7 @@ use scanned::Page;
 use stage::{Stage, Verdict};
 
 /// Whether there is room for new content.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Mode {
     Normal,
     Rejudge(Box<Rejudge>),
@@ -78,7 +78,7 @@ enum Mode {
 }
 
 /// What a read was asked for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Asked {
     Lookup(Vec<Pending>),
     Due(SiteNo, Class),
@@ -88,8 +88,9 @@ enum Asked {
     Missing,
 }
 
-/// The node. See the module's documentation.
-#[derive(Debug)]
+/// The node. See the module's documentation. A copy goes its own way from then on: that is how every
+/// continuation of one moment can be tried.
+#[derive(Clone, Debug)]
 pub struct Node {
     config: Config,
     stage: Stage,

@@ -15,7 +15,7 @@ use crate::time::{Instant, Now, UnixMillis};
 use super::window::Window;
 
 /// A claimed delivery.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Flight {
     /// Its row, Inflight.
     pub row: DeliveryRow,
@@ -31,7 +31,7 @@ pub(super) struct Flight {
     pub sent: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Peer {
     pub site: SiteNo,
     pub name: String,

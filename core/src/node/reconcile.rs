@@ -34,7 +34,7 @@ enum Phase {
     Done,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Reconcile {
     /// Rows of the last run that are still Inflight.
     startup: VecDeque<Box<InflightFound>>,

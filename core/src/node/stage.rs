@@ -64,7 +64,7 @@ pub(super) struct Meta {
     pub segments: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct UnderWay {
     number: BatchNo,
     rows: u64,
@@ -75,7 +75,7 @@ struct UnderWay {
 }
 
 /// What a failed commit leaves behind.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Wreck {
     /// Relief of the failed and of the staged batch, in order (G6).
     pub intents: Vec<Intent>,
@@ -83,7 +83,7 @@ pub(super) struct Wreck {
     pub handles: Vec<Handle>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Stage {
     pub batch: Batch,
     pub meta: Meta,

@@ -52,7 +52,7 @@ pub(super) enum ScanEnd {
     Foreign,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Window {
     limit: usize,
     entries: BTreeMap<DueKey, DeliveryRow>,

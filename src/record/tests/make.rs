@@ -8,6 +8,7 @@ use consign_core::ledger::keys::DueKey;
 use consign_core::ledger::read::*;
 use consign_core::ledger::rows::*;
 use consign_core::node::{Input, Question};
+use consign_core::plant::Plant;
 use consign_core::segment::{Class, Destinations, Meta};
 use consign_core::session::*;
 use consign_core::store::{CommitFault, Space, StoreFault};
@@ -108,6 +109,7 @@ macro_rules! one_of {
 one_of!(
     Class: Class::ALL,
     MetaName: MetaName::ALL,
+    Plant: Plant::ALL,
     State: [State::Scheduled, State::Inflight, State::Acked, State::Failed, State::Deadletter],
     SuccessCondition: [SuccessCondition::OnePeer, SuccessCondition::AllPeers],
 );
@@ -155,7 +157,7 @@ fields! {
         name, peers, success_condition, max_retries, strict_attempts, backoff_initial, backoff_max,
         ack_timeout, expire_after, session_max_age, max_bytes, max_segments, max_segment, min_free,
         ledger_max, inline_max, buffered_bytes, session_bytes, peer_sessions, partial_ttl,
-        drain_timeout,
+        drain_timeout, window, plant,
     }
 }
 

@@ -8,6 +8,7 @@ use consign_core::id::{ConnId, Handle, TransferNo};
 use consign_core::ledger::read::{Answer, ReadRequest};
 use consign_core::mem::MemStore;
 use consign_core::node::{Action, Input, Node};
+use consign_core::plant::Plant;
 use consign_core::pump::{Host, Pump};
 use consign_core::segment::{Destinations, Meta, segment_id};
 use consign_core::session::{
@@ -30,6 +31,8 @@ pub(super) struct Site {
     pump: Option<Pump>,
     inbox: VecDeque<Input>,
     submitted: u32,
+    /// A bug on purpose.
+    pub(super) plant: Option<Plant>,
     pub(super) acked: u32,
 }
 
@@ -59,9 +62,9 @@ impl Site {
         let mut store = MemStore::new();
         store.set_capacity(1 << 40);
         let now = Now { mono: Instant(1), wall: UnixMillis(1_796_064_245_000) };
-        let (inbox, pump) = (VecDeque::new(), None);
+        let (inbox, pump, plant) = (VecDeque::new(), None, None);
         let recording = recording.clone();
-        Site { number, recording, store, now, pump, inbox, submitted: 0, acked: 0 }
+        Site { number, recording, store, now, pump, inbox, submitted: 0, plant, acked: 0 }
     }
 
     /// A life begins.
@@ -71,7 +74,8 @@ impl Site {
         else {
             panic!("an empty store is read")
         };
-        let config = config(&format!("site-{}", self.number));
+        let name = format!("site-{}", self.number);
+        let config = Config { plant: self.plant, ..config(&name) };
         let recorder = self.recording.start(self.number, &config, &recovery, self.now);
         let node = Node::recover(config, *recovery, self.now).expect("a good configuration");
         let mut pump = Pump::new(node);

@@ -116,6 +116,7 @@ impl Desk<'_> {
             Row::Digest(digest, _) => t.digests.push(digest),
             Row::Delivery(seq, no, row) => return self.put_delivery(seq, no, row, t),
             Row::Due(key) => {
+                self.site.set_aside.remove(&(key.seq, key.peer));
                 t.deliveries.push((key.seq, key.peer));
                 t.due.push(key);
             }
@@ -168,8 +169,8 @@ impl Desk<'_> {
                 t.blobs.push(*blob);
             }
             Name::Delivery(seq, no) => self.del_delivery(*seq, *no, t)?,
-            Name::Due(key) => t.deliveries.push((key.seq, key.peer)),
-            Name::Owed(no, seq) | Name::Inflight(no, seq) => t.deliveries.push((*seq, *no)),
+            Name::Due(key) => self.leaves(key.seq, key.peer, t),
+            Name::Owed(no, seq) | Name::Inflight(no, seq) => self.leaves(*seq, *no, t),
             Name::Deadletter(_, seq, no) => {
                 let id = self.site.id(*seq);
                 return demand(false, "I31", id, || {
@@ -202,6 +203,14 @@ impl Desk<'_> {
         }
         self.site.disk.unset(name);
         Ok(())
+    }
+
+    /// A delivery leaves an index; if its rows cannot be read, it stays out for now.
+    fn leaves(&mut self, seq: Seq, no: SiteNo, t: &mut Touched) {
+        t.deliveries.push((seq, no));
+        if !self.site.harm.rows.is_empty() && self.site.harm.delivery(seq, no) {
+            self.site.set_aside.insert((seq, no));
+        }
     }
 
     fn put_meta(&mut self, name: MetaName, value: u64) -> Check {
@@ -297,6 +306,8 @@ impl Desk<'_> {
             format!("{} bytes of file {blob} are there, {} reserved", row.offset, row.reserved)
         })?;
         self.site.charged += i128::from(row.reserved) - i128::from(before);
+        let reached = self.site.reached.entry((row.digest, SiteNo(row.source))).or_default();
+        *reached = (*reached).max(row.offset);
         Ok(())
     }
 
@@ -389,10 +400,13 @@ impl Desk<'_> {
             format!("delivery to {peer}: claimed by {epoch}, and by {before:?} before")
         })?;
         let life = &self.site.life;
-        let said = epoch.boot == life.boot && life.said.contains(&epoch.session);
-        demand(said, "I8", id, || {
-            format!("delivery to {peer}: claimed by {epoch}, which never said HELLO in this boot")
+        let up = epoch.boot == life.boot && life.up.contains(&epoch.session);
+        demand(up, "I8", id, || {
+            format!("delivery to {peer}: claimed by {epoch}, which was never up in this boot")
         })?;
+        if self.world.taps {
+            *self.site.unsaid.entry((epoch.session, no, seq)).or_default() += 1;
+        }
         let claim = Claim { epoch, offered: None, answer: None };
         self.site.claims.insert((no, seq), claim);
         Ok(())
@@ -412,8 +426,10 @@ impl Desk<'_> {
     pub(super) fn file_gone(&mut self, blob: BlobNo) -> Check {
         self.site.files.remove(&blob);
         let disk = &self.site.disk;
-        let owed = disk.blobs.contains_key(&blob);
-        demand(!owed || self.site.harm.files.contains(&blob), "I17", None, || {
+        if self.site.harm.files.contains(&blob) {
+            return Ok(());
+        }
+        demand(!disk.blobs.contains_key(&blob), "I17", None, || {
             format!("file {blob} is removed, and {} segments need it", disk.owners_of(blob))
         })?;
         demand(!disk.incoming.contains_key(&blob), "I16", None, || {

@@ -105,19 +105,19 @@ impl Desk<'_> {
                     })
             };
             let right = row(key.seq, key.peer).is_some_and(waiting);
-            demand(right || self.site.harm.delivery(key.seq, key.peer), "I2", None, || {
+            demand(right || self.site.excuses(key.seq, key.peer), "I2", None, || {
                 format!("{key:?} is due, and no delivery waits under it")
             })?;
         }
         let pointed = disk.owed.iter().chain(disk.inflight.keys());
         for (no, seq) in pointed {
-            let right = row(*seq, *no).is_some() || self.site.harm.delivery(*seq, *no);
+            let right = row(*seq, *no).is_some() || self.site.excuses(*seq, *no);
             demand(right, "I2", None, || format!("number {seq} is owed to {no}, without a row"))?;
         }
         for (at, seq, no) in disk.deadletters.keys() {
             let dead = row(*seq, *no)
                 .is_some_and(|row| (row.state, row.since) == (State::Deadletter, *at));
-            demand(dead || self.site.harm.delivery(*seq, *no), "I2", self.site.id(*seq), || {
+            demand(dead || self.site.excuses(*seq, *no), "I2", self.site.id(*seq), || {
                 format!("a dead letter of {at} to {}, and no delivery", self.site.peer(*no))
             })?;
         }
@@ -139,10 +139,11 @@ impl Desk<'_> {
     fn files(&self, files: &[File]) -> Check {
         let site = &*self.site;
         let find = |blob: BlobNo| files.iter().find(|(no, ..)| *no == blob);
-        for (blob, (size, _)) in &site.files {
-            let there = find(*blob).is_some_and(|(_, len, whole)| *whole && len == size);
+        for (blob, row) in &site.disk.blobs {
+            let there = find(*blob).is_some_and(|(_, len, whole)| *whole && *len == row.size);
             demand(there || site.harm.files.contains(blob), "I16", None, || {
-                format!("file {blob} was whole with {size} bytes, there is {:?}", find(*blob))
+                let (size, have) = (row.size, find(*blob));
+                format!("file {blob} was whole with {size} bytes, there is {have:?}")
             })?;
         }
         for (blob, row) in site.disk.incoming.iter().filter(|(_, row)| row.offset > 0) {
@@ -184,7 +185,7 @@ impl Desk<'_> {
                 continue;
             }
             let id = site.id(*seq);
-            if site.harm.delivery(*seq, *no) {
+            if site.excuses(*seq, *no) {
                 let names = [
                     format!("delivery of segment number {seq} to site number {no}"),
                     format!("segment number {seq}"),

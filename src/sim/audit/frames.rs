@@ -2,7 +2,7 @@
 
 use consign_core::code::Refusal;
 use consign_core::id::{ConnId, Epoch, SegmentId, Seq, SiteNo, TransferNo};
-use consign_core::ledger::rows::{MetaName, State};
+use consign_core::ledger::rows::MetaName;
 use consign_core::wire::{Frame, Kind, Offer, WITHDRAWN};
 
 use super::Desk;
@@ -17,6 +17,7 @@ const FINAL: [Refusal; 4] =
 
 impl Desk<'_> {
     pub(super) fn sent(&mut self, peer: SiteIx, conn: ConnId, frame: &Frame<'_>) -> Check {
+        self.world.taps = true;
         demand(self.site.life.running, "I30", None, || "it sends, and does not run".into())?;
         match frame {
             Frame::Hello(hello) => self.hello_sent(conn, hello.epoch),
@@ -47,7 +48,8 @@ impl Desk<'_> {
             }
             Frame::Offer(offer, _) => {
                 let (id, digest, to) = (offer.id, offer.digest, offer.to.clone());
-                let asked = Asked { id, digest, to, origin: offer.origin.clone() };
+                let held = self.site.holds(&id) == Holds::Yes;
+                let asked = Asked { id, digest, to, origin: offer.origin.clone(), held };
                 self.site.links.get(conn).asked.insert(offer.transfer, asked);
                 self.tell_frame(&offer.id, Kind::Offer, false, peer, offer.transfer, 0);
             }
@@ -120,41 +122,39 @@ impl Desk<'_> {
         let Some(epoch) = epoch else {
             return Err(broken("I8", id, format!("it is offered to {name} before HELLO")));
         };
-        let Some((no, seq)) = self.claimed_for(&name, &offer.id) else {
-            let text = format!("it is offered to {name}, and no claim of that is on disk");
+        let Some((no, seq)) = self.claimed_for(&name, &offer.id, epoch) else {
+            let text = format!("it is offered to {name} in {epoch}, for no claim on disk");
             return Err(broken("I7", id, text));
         };
-        let row = self.site.disk.deliveries.get(&(seq, no));
-        let state = row.map(|row| row.state);
-        demand(state == Some(State::Inflight), "I6", id, || {
-            format!("it is offered to {name}, and its delivery is {state:?}")
-        })?;
         let mono = self.site.clock.now.mono;
-        if let Some(claim) = self.site.claims.get_mut(&(no, seq)) {
-            demand(claim.epoch == epoch && claim.offered.is_none(), "I7", id, || {
-                let (claimed, before) = (claim.epoch, claim.offered);
-                format!(
-                    "it is offered to {name} in {epoch}, claimed by {claimed}, offered {before:?}"
-                )
-            })?;
+        let claim = self.site.claims.get_mut(&(no, seq));
+        if let Some(claim) = claim.filter(|claim| claim.epoch == epoch && claim.offered.is_none()) {
             claim.offered = Some((conn, offer.transfer, mono));
         }
         self.site.links.get(conn).out.insert(offer.transfer, (no, seq));
         self.same_segment(seq, &name, offer)
     }
 
-    /// The delivery to a peer of a segment that is in flight. Once in a while two numbers bear one
-    /// identity, when the first has lost its content.
-    fn claimed_for(&self, name: &str, id: &SegmentId) -> Option<(SiteNo, Seq)> {
-        let site = &*self.site;
+    /// The claim of a session that an offer is for; each is offered once. Once in a while two numbers bear
+    /// one identity, when the first has lost its content.
+    fn claimed_for(&mut self, name: &str, id: &SegmentId, epoch: Epoch) -> Option<(SiteNo, Seq)> {
+        let site = &mut *self.site;
         let no = site.disk.number_of(name)?;
-        let flies = |seq: &Seq| site.disk.inflight.contains_key(&(no, *seq));
-        let newest = site.newest.get(id).copied().filter(flies);
-        let older = || {
-            let of_peer = site.disk.inflight.range((no, Seq(0))..=(no, Seq(u64::MAX)));
-            of_peer.map(|((_, seq), _)| *seq).find(|seq| site.id(*seq) == Some(*id))
+        let newest = site.newest.get(id).copied();
+        let newest = newest.filter(|seq| site.unsaid.contains_key(&(epoch.session, no, *seq)));
+        let seq = newest.or_else(|| {
+            let from = (epoch.session, no, Seq(0));
+            let of_session = site.unsaid.range(from..=(epoch.session, no, Seq(u64::MAX)));
+            of_session.map(|((.., seq), _)| *seq).find(|seq| site.id(*seq) == Some(*id))
+        })?;
+        let key = (epoch.session, no, seq);
+        let left = site.unsaid.get(&key).copied().unwrap_or(0).saturating_sub(1);
+        if left == 0 {
+            site.unsaid.remove(&key)
+        } else {
+            site.unsaid.insert(key, left)
         };
-        newest.or_else(older).map(|seq| (no, seq))
+        Some((no, seq))
     }
 
     fn same_segment(&self, seq: Seq, name: &str, offer: &Offer) -> Check {
@@ -224,13 +224,9 @@ impl Desk<'_> {
     ) -> Check {
         let name = self.name_of(peer);
         let digest = self.site.links.get(conn).asked.get(&transfer).map(|a| a.digest);
-        let disk = &self.site.disk;
-        let no = disk.number_of(&name);
-        let of_peer = disk
-            .incoming
-            .values()
-            .filter(|row| Some(row.digest) == digest && Some(SiteNo(row.source)) == no);
-        let durable = of_peer.map(|row| row.offset).max();
+        let no = self.site.disk.number_of(&name);
+        // A session that is over may still write what it has to say.
+        let durable = digest.zip(no).and_then(|key| self.site.reached.get(&key)).copied();
         demand(durable.is_some(), "I16", Some(*id), || {
             format!("its content is asked of {name}, and no row on disk says so")
         })?;
@@ -250,10 +246,12 @@ impl Desk<'_> {
     ) -> Check {
         let name = self.name_of(peer);
         let asked = self.site.links.get(conn).asked.remove(&transfer);
-        let row = self.site.disk.ids.get(id).and_then(|seq| self.site.disk.segments.get(seq));
-        let same = asked.zip(row).is_some_and(|(asked, row)| asked.digest == row.digest);
         let refusal = Refusal::from_number(code).filter(|refusal| FINAL.contains(refusal));
-        let held = same && self.site.holds(id) == Holds::Yes;
+        let seq = self.site.disk.ids.get(id).or_else(|| self.site.newest.get(id));
+        let row = seq.and_then(|seq| self.site.disk.segments.get(seq));
+        let held = asked.zip(row).is_some_and(|(asked, row)| {
+            asked.held && asked.digest == row.digest && self.site.content(row) == Holds::Yes
+        });
         demand(!held || refusal.is_none(), "I25", Some(*id), || {
             format!("{name} offers it again and is refused for good: {refusal:?}")
         })

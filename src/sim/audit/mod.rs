@@ -109,6 +109,33 @@ pub struct Totals {
     pub turns: u64,
 }
 
+impl Totals {
+    /// Adds what was seen in another world.
+    pub fn add(&mut self, more: &Totals) {
+        let Totals { submitted, queued, refused, delivered, acks, dead, offers, .. } = more;
+        let Totals { batches, rows, restarts, crashes, halts, stops, damaged, turns, .. } = more;
+        for (sum, more) in [
+            (&mut self.submitted, submitted),
+            (&mut self.queued, queued),
+            (&mut self.refused, refused),
+            (&mut self.delivered, delivered),
+            (&mut self.acks, acks),
+            (&mut self.dead, dead),
+            (&mut self.offers, offers),
+            (&mut self.batches, batches),
+            (&mut self.rows, rows),
+            (&mut self.restarts, restarts),
+            (&mut self.crashes, crashes),
+            (&mut self.halts, halts),
+            (&mut self.stops, stops),
+            (&mut self.damaged, damaged),
+            (&mut self.turns, turns),
+        ] {
+            *sum += more;
+        }
+    }
+}
+
 /// An ACK that was sent while the segment was held: sender, receiver, segment, epoch.
 type Ack = (SiteIx, SiteIx, SegmentId, Epoch);
 
@@ -119,6 +146,8 @@ struct World {
     stories: Stories,
     acks: BTreeSet<Ack>,
     held: BTreeSet<(SegmentId, SiteIx)>,
+    /// Whether frames can be seen at all; under real TLS they cannot.
+    taps: bool,
     totals: Totals,
 }
 
@@ -206,6 +235,16 @@ impl Audit {
     #[must_use]
     pub fn totals(&self) -> Totals {
         self.world.totals
+    }
+
+    /// Deliveries still owed at all sites, but for those whose rows were destroyed.
+    #[must_use]
+    pub fn owed(&self) -> usize {
+        let of = |site: &Site| {
+            let owed = site.disk.owed.iter();
+            owed.filter(|(no, seq)| !site.excuses(*seq, *no)).count()
+        };
+        self.sites.values().map(of).sum()
     }
 
     fn desk(&mut self, at: Micros, ix: SiteIx) -> Desk<'_> {
@@ -355,7 +394,7 @@ impl Desk<'_> {
                 let found = no.and_then(|no| self.site.disk.deliveries.get(&(seq, no)));
                 let right = found.is_some_and(|row| state.is_none_or(|state| row.state == state));
                 let excused = no.is_some_and(|no| {
-                    self.site.settled.contains(&(seq, no)) || self.site.harm.delivery(seq, no)
+                    self.site.settled.contains(&(seq, no)) || self.site.excuses(seq, no)
                 });
                 demand(right || excused, "I1", Some(id), || {
                     let found = found.map(|row| row.state);

@@ -79,7 +79,7 @@ impl Desk<'_> {
         let row = disk.deliveries.get(&(seq, no));
         let segment = disk.segments.get(&seq);
         let id = segment.map(|segment| segment.id);
-        if !self.site.harm.rows.is_empty() && self.site.harm.delivery(seq, no) {
+        if self.site.excuses(seq, no) {
             return Ok(());
         }
         let state = row.map(|row| row.state);
@@ -219,7 +219,7 @@ impl Desk<'_> {
             let owed = disk.number_of(name).is_some_and(|no| {
                 disk.deliveries.contains_key(&(seq, no))
                     || self.site.settled.contains(&(seq, no))
-                    || self.site.harm.delivery(seq, no)
+                    || self.site.excuses(seq, no)
             });
             demand(owed, "I2", self.site.id(seq), || {
                 format!("number {seq} is accepted for {name} too, and not owed there")
@@ -365,9 +365,9 @@ impl Desk<'_> {
         for ((peer, class), key) in last {
             let first = DueKey { peer, class, at: UnixMillis(0), id8: 0, seq: Seq(0) };
             let before = self.site.disk.due.range(first..key);
-            let skipped = before.filter(|k| t.due.binary_search(k).is_err()).find(|k| {
-                self.site.harm.rows.is_empty() || !self.site.harm.delivery(k.seq, k.peer)
-            });
+            let skipped = before
+                .filter(|k| t.due.binary_search(k).is_err())
+                .find(|k| !self.site.excuses(k.seq, k.peer));
             demand(skipped.is_none(), "I21", self.site.id(key.seq), || {
                 let (peer, skipped) = (self.site.peer(peer), skipped.map(|k| (k.seq, k.at.0)));
                 let (seq, at) = (key.seq, key.at);

@@ -45,6 +45,8 @@ pub(super) struct Asked {
     pub digest: BlobDigest,
     pub to: Destinations,
     pub origin: String,
+    /// Whether it was held when the offer came.
+    pub held: bool,
 }
 
 /// A connection with a peer.
@@ -141,6 +143,8 @@ pub(super) struct Life {
     pub below: BlobNo,
     /// Session numbers that were said in a HELLO of this boot.
     pub said: BTreeSet<u64>,
+    /// Session numbers that were up in this boot.
+    pub up: BTreeSet<u64>,
     /// Epochs of sessions that are up, by the name of the peer.
     pub live: BTreeMap<String, Epoch>,
 }
@@ -164,6 +168,13 @@ pub(super) struct Site {
     /// Deliveries by peer and state.
     pub tally: BTreeMap<(SiteNo, u8), Tally>,
     pub claims: BTreeMap<(SiteNo, Seq), Claim>,
+    /// Durable claims of this boot that were not offered yet, by session. An offer may be written after
+    /// its delivery has failed with its session.
+    pub unsaid: BTreeMap<(u64, SiteNo, Seq), u32>,
+    /// How far content of a peer has ever been durable in this boot.
+    pub reached: BTreeMap<(BlobDigest, SiteNo), u64>,
+    /// Deliveries that left an index while their rows could not be read.
+    pub set_aside: BTreeSet<(Seq, SiteNo)>,
     /// Deliveries that left the required set: the peer had it and let it go.
     pub settled: BTreeSet<(Seq, SiteNo)>,
     /// The newest row of a segment, even when its identity is not looked up any more.
@@ -187,6 +198,9 @@ impl Site {
             charged: 0,
             tally: BTreeMap::new(),
             claims: BTreeMap::new(),
+            unsaid: BTreeMap::new(),
+            reached: BTreeMap::new(),
+            set_aside: BTreeSet::new(),
             settled: BTreeSet::new(),
             newest: BTreeMap::new(),
             links: Links::default(),
@@ -271,6 +285,12 @@ impl Site {
             || self.disk.segments.get(&seq).is_some_and(|row| {
                 self.content(row) == Holds::Harmed || self.harm.row(&Name::Id(row.id))
             })
+    }
+
+    /// Whether it cannot be told any more where a delivery stands.
+    pub fn excuses(&self, seq: Seq, site: SiteNo) -> bool {
+        (!self.set_aside.is_empty() && self.set_aside.contains(&(seq, site)))
+            || (!self.harm.rows.is_empty() && self.harm.delivery(seq, site))
     }
 
     /// Names of peers that a segment must go to from here: those it addresses, but not the one it came

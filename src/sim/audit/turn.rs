@@ -61,6 +61,8 @@ impl Desk<'_> {
         };
         self.site.clock = Clock::default();
         self.site.links.clear();
+        self.site.unsaid.clear();
+        self.site.reached.clear();
         self.world.totals.restarts += u64::from(!first);
         self.tell_of_site(format!("starts, boot {boot}"));
         Ok(())
@@ -164,8 +166,7 @@ impl Desk<'_> {
                 let acked = no.is_some_and(|no| {
                     let is = |seq: Seq| {
                         let row = site.disk.deliveries.get(&(seq, no));
-                        row.is_some_and(|row| row.state == State::Acked)
-                            || site.harm.delivery(seq, no)
+                        row.is_some_and(|row| row.state == State::Acked) || site.excuses(seq, no)
                     };
                     // Once in a while an identity was given up and came back under a new number.
                     let older = || site.disk.segments.iter().any(|(s, r)| r.id == *id && is(*s));
@@ -189,6 +190,7 @@ impl Desk<'_> {
         demand(epoch.boot == boot, "I8", None, || {
             format!("a session of epoch {epoch} is up in boot {boot}")
         })?;
+        self.site.life.up.insert(epoch.session);
         self.site.life.live.insert(peer.to_string(), epoch);
         Ok(())
     }

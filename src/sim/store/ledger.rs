@@ -117,6 +117,10 @@ impl SimStore {
             let why = CommitFault::Broken("commit: error, and reading back failed".to_owned());
             return Input::CommitFailed { from, why, space };
         }
+        if Plant::G7.is_in(self.config.plant) {
+            let why = CommitFault::Full("commit: error".to_owned());
+            return Input::CommitFailed { from, why, space };
+        }
         if self.committed() == from {
             return committed;
         }

@@ -69,6 +69,8 @@ pub struct StoreConfig {
     /// Tables whose rows may rot. A rotten row of a table that start-up reads whole is not among them
     /// by default: such a ledger is refused, and the site would never run again.
     pub rot: Vec<Table>,
+    /// A rule that is dropped on purpose.
+    pub plant: Option<Plant>,
 }
 
 impl Default for StoreConfig {
@@ -78,6 +80,7 @@ impl Default for StoreConfig {
             ballast: 1 << 20,
             ledger_max: 1 << 40,
             rot: vec![Table::Bodies, Table::Segments, Table::Deliveries],
+            plant: None,
         }
     }
 }

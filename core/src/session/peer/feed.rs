@@ -8,7 +8,6 @@ use bytes::{Buf, Bytes};
 
 use crate::id::TransferNo;
 use crate::ledger::rows::Body;
-use crate::limits::SEGMENT_MAX;
 use crate::session::SessionOut;
 use crate::store::{StoreFault, StoreRequest};
 
@@ -20,7 +19,7 @@ const AHEAD: u64 = 1 << 20;
 const QUANTUM: u64 = 4 << 20;
 
 /// One transfer's content.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Feed {
     transfer: TransferNo,
     body: Body,
@@ -34,10 +33,18 @@ pub(super) struct Feed {
     /// Lengths of the reads that are not answered, in order.
     reads: VecDeque<u64>,
     chunks: VecDeque<Bytes>,
+    /// Longest piece, in bytes.
+    longest: usize,
 }
 
 impl Feed {
-    pub(super) fn new(transfer: TransferNo, body: Body, size: u64, offset: u64) -> Feed {
+    pub(super) fn new(
+        transfer: TransferNo,
+        body: Body,
+        size: u64,
+        offset: u64,
+        longest: usize,
+    ) -> Feed {
         Feed {
             transfer,
             body,
@@ -47,6 +54,7 @@ impl Feed {
             until: offset.saturating_add(QUANTUM).min(size),
             reads: VecDeque::new(),
             chunks: VecDeque::new(),
+            longest,
         }
     }
 
@@ -86,14 +94,14 @@ impl Feed {
     /// The piece that is to be sent next, if it is there, and where it stands.
     pub(super) fn piece(&self) -> Option<(u64, &[u8])> {
         let chunk = self.chunks.front()?;
-        let piece = chunk.get(..chunk.len().min(SEGMENT_MAX))?;
+        let piece = chunk.get(..chunk.len().min(self.longest))?;
         Some((self.sent, piece))
     }
 
     /// That piece was sent. Returns how much is sent now.
     pub(super) fn advance(&mut self) -> u64 {
         if let Some(chunk) = self.chunks.front_mut() {
-            let len = chunk.len().min(SEGMENT_MAX);
+            let len = chunk.len().min(self.longest);
             chunk.advance(len);
             self.sent = self.sent.saturating_add(len as u64);
             if chunk.is_empty() {

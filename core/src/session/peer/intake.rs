@@ -15,7 +15,7 @@ use crate::store::StoreRequest;
 const CHUNK: usize = 256 << 10;
 
 /// One transfer's content.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Intake {
     transfer: TransferNo,
     pub(super) blob: BlobNo,

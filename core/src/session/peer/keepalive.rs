@@ -22,7 +22,7 @@ pub(super) enum Silence {
 }
 
 /// The clock of a peer's signs of life.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Keepalive {
     ping_after: Duration,
     dead_after: Duration,

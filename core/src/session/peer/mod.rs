@@ -38,14 +38,14 @@ use super::{
 };
 use crate::code::Goodbye;
 use crate::id::{Epoch, TransferNo};
-use crate::limits::CHECKPOINT_EVERY;
+use crate::limits::{CHECKPOINT_EVERY, SEGMENT_MAX};
 use crate::plant::Plant;
 use crate::store::StoreEvent;
 use crate::time::{Instant, Now};
 use crate::wire::{self, Frame, Hello, VERSION, WITHDRAWN, encode};
 
 /// A session with a peer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct PeerSession {
     config: SessionConfig,
     /// Name in the peer's certificate.
@@ -68,12 +68,13 @@ impl PeerSession {
         PeerSession::with_checkpoints(info, config, CHECKPOINT_EVERY)
     }
 
-    /// A session that checkpoints content every `every` bytes: for tests only, a peer does not see
-    /// the difference but the ledger would.
+    /// A session that checkpoints content every `every` bytes, and sends it in pieces of at most so
+    /// many: for tests only, a peer does not see the difference but the ledger would.
     #[doc(hidden)]
     #[must_use]
     pub fn with_checkpoints(info: &ConnInfo, config: SessionConfig, every: u64) -> PeerSession {
         let max_offers = config.max_offers.max(1);
+        let longest = usize::try_from(every).unwrap_or(usize::MAX).min(SEGMENT_MAX);
         PeerSession {
             certified: info.identity.as_ref().map(|i| i.name.clone()).unwrap_or_default(),
             phase: Phase::New,
@@ -81,7 +82,7 @@ impl PeerSession {
             hello_by: Instant::FAR,
             hello: None,
             alive: Keepalive::new(config.ping_after, config.dead_after),
-            sender: Sender::new(config.ack_timeout),
+            sender: Sender::new(config.ack_timeout, longest),
             receiver: Receiver::new(info.conn, max_offers, every, config.plant),
             config: SessionConfig { max_offers, ..config },
         }
@@ -369,7 +370,7 @@ impl PeerSession {
         }
         self.receiver.cut(out);
         self.partial = Vec::new();
-        self.sender = Sender::new(self.config.ack_timeout);
+        self.sender = Sender::new(self.config.ack_timeout, 0);
         if let Some((why, text)) = goodbye {
             encode(&Frame::Goodbye { code: why.number(), text }, &mut out.bytes);
         }

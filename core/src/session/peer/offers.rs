@@ -17,7 +17,7 @@ const AHEAD: u64 = 1 << 20;
 const AHEAD_LEAST: u64 = 512;
 
 /// A body that rides along, or not.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Ride {
     /// Content is sent after ACCEPT.
     None,
@@ -29,7 +29,7 @@ enum Ride {
     Here(Bytes),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Waiting {
     sending: Box<Sending>,
     ride: Ride,
@@ -45,7 +45,7 @@ impl Waiting {
 }
 
 /// The queue.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Offers {
     queue: VecDeque<Waiting>,
     /// How many from the front need nothing from the store any more.

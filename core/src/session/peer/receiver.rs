@@ -34,7 +34,7 @@ use crate::session::{Broken, SessionEvent, SessionOut};
 use crate::store::{StoreFault, StoreRequest};
 use crate::wire::{BadOffer, Frame, Offer, Wanted, encode};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum State {
     /// With the node. So many bytes rode along and are parked.
     Offered { rode: Option<u64> },
@@ -50,7 +50,7 @@ enum State {
     Wanted(Wanted),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Incoming {
     id: SegmentId,
     digest: BlobDigest,
@@ -60,7 +60,7 @@ struct Incoming {
 }
 
 /// The accepting side of a session.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Receiver {
     conn: ConnId,
     every: u64,

@@ -44,7 +44,7 @@ const PROGRESS: u64 = 1 << 20;
 /// What an OFFER adds to its body, roughly: only for the room.
 const OFFER_OVERHEAD: usize = 256;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum State {
     /// OFFER is out, content is asked for by ACCEPT.
     Offered,
@@ -56,7 +56,7 @@ enum State {
     Sent,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Outgoing {
     id: SegmentId,
     size: u64,
@@ -84,10 +84,12 @@ enum Taken {
 }
 
 /// The offering side of a session.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Sender {
     epoch: Epoch,
     ack_timeout: Duration,
+    /// Longest piece of content in one SEGMENT, in bytes.
+    longest: usize,
     max_offers: usize,
     credit: u64,
     last: TransferNo,
@@ -103,10 +105,11 @@ pub(super) struct Sender {
 
 impl Sender {
     /// Nothing may be offered before [`Sender::start`].
-    pub(super) fn new(ack_timeout: Duration) -> Sender {
+    pub(super) fn new(ack_timeout: Duration, longest: usize) -> Sender {
         Sender {
             epoch: Epoch::default(),
             ack_timeout,
+            longest,
             max_offers: 0,
             credit: 0,
             last: TransferNo(0),
@@ -428,11 +431,13 @@ impl Sender {
 
     /// Lets transfers that wait feed, while there are places.
     fn fill_feeds(&mut self, out: &mut SessionOut) {
+        let longest = self.longest;
         while self.turns.len() <= FEEDS {
             let Some(transfer) = self.waiting.pop_front() else { break };
             let Some(outgoing) = self.open.get_mut(&transfer) else { continue };
             let State::Waiting(offset) = outgoing.state else { continue };
-            let mut feed = Box::new(Feed::new(transfer, outgoing.body, outgoing.size, offset));
+            let mut feed =
+                Box::new(Feed::new(transfer, outgoing.body, outgoing.size, offset, longest));
             feed.read_ahead(out);
             outgoing.state = State::Feeding(feed);
             self.turns.push_back(Turn::Feed(transfer));

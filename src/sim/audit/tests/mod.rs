@@ -1,1 +1,7 @@
-//! Tests.
+//! A clean story passes; each way to break it is named by its invariant.
+
+mod cases;
+mod deeds;
+mod encode;
+mod play;
+mod show;

@@ -1,0 +1,85 @@
+//! Rows and keys of the hand-made world in bytes.
+
+use consign_core::ledger::rows::{
+    DeadletterRow, DigestRow, DoomedRow, IdRow, InflightRow, PeerRow,
+};
+use consign_core::ledger::{Table, keys, keys_upkeep};
+use consign_core::store::Batch;
+use consign_core::time::UnixMillis;
+
+use crate::sim::audit::rows::{Name, Row};
+
+/// Where a row stands.
+pub fn place(name: &Name) -> (Table, Vec<u8>) {
+    let (table, key) = match name {
+        Name::Peer(site) => (Table::Peers, keys::site(*site).to_vec()),
+        Name::Segment(seq) => (Table::Segments, keys::seq(*seq).to_vec()),
+        Name::Id(id) => (Table::Ids, keys::id(id).to_vec()),
+        Name::Body(body) => (Table::Bodies, keys::body(*body).to_vec()),
+        Name::Blob(blob) => (Table::Blobs, keys::blob(*blob).to_vec()),
+        Name::Digest(digest) => (Table::Digests, digest.0.to_vec()),
+        Name::Delivery(seq, site) => (Table::Deliveries, keys::delivery(*seq, *site).to_vec()),
+        Name::Due(key) => (Table::Due, key.key().to_vec()),
+        Name::Owed(site, seq) => (Table::Owed, keys::peer_seq(*site, *seq).to_vec()),
+        Name::Inflight(site, seq) => (Table::Inflight, keys::peer_seq(*site, *seq).to_vec()),
+        Name::Deadletter(at, seq, site) => {
+            (Table::Deadletters, keys::deadletter(UnixMillis(*at), *seq, *site).to_vec())
+        }
+        Name::Expiry(key) => (Table::Expiry, key.clone()),
+        Name::Doomed(blob) => (Table::Doomed, keys::blob(*blob).to_vec()),
+        Name::Incoming(blob) => (Table::Incoming, keys::blob(*blob).to_vec()),
+        Name::Counter(site, state) => (Table::Counters, keys::counter(*site, *state).to_vec()),
+        Name::Unmet(at, seq) => (Table::Unmet, keys::unmet(UnixMillis(*at), *seq).to_vec()),
+        Name::Owner(blob, seq) => {
+            let owner = keys_upkeep::Owner::Segment(*seq);
+            (Table::Owners, keys_upkeep::owner(*blob, &owner).to_vec())
+        }
+        Name::Source(digest, site) => (Table::Sources, keys_upkeep::source(digest, *site).to_vec()),
+        Name::Audit(number) => (Table::Audit, keys::audit(*number).to_vec()),
+        Name::Meta(name) => (Table::Meta, name.key().to_vec()),
+        Name::Foreign => panic!("no row of ours"),
+    };
+    (table, key)
+}
+
+/// Writes a row into a batch.
+pub fn put(batch: &mut Batch, row: Row) {
+    let mut write = |name: Name, value: &dyn Fn(&mut Batch, Table, &[u8])| {
+        let (table, key) = place(&name);
+        value(batch, table, &key);
+    };
+    macro_rules! row {
+        ($name:expr, $row:expr) => {{
+            let row = $row;
+            write($name, &|batch, table, key| batch.put(table, key, &row))
+        }};
+        ($name:expr) => {
+            write($name, &|batch, table, key| batch.put_key(table, key))
+        };
+    }
+    match row {
+        Row::Peer(site, name) => {
+            row!(Name::Peer(site), PeerRow { name, pin: vec![], held: false, last_acked: None })
+        }
+        Row::Segment(seq, r) => row!(Name::Segment(seq), *r),
+        Row::Id(id, seq) => row!(Name::Id(id), IdRow { seq }),
+        Row::Blob(blob, r) => row!(Name::Blob(blob), r),
+        Row::Digest(digest, blob) => row!(Name::Digest(digest), DigestRow { blob }),
+        Row::Delivery(seq, site, r) => row!(Name::Delivery(seq, site), r),
+        Row::Due(key) => row!(Name::Due(key)),
+        Row::Owed(site, seq) => row!(Name::Owed(site, seq)),
+        Row::Inflight(site, seq, epoch) => row!(Name::Inflight(site, seq), InflightRow { epoch }),
+        Row::Deadletter(at, seq, site, cause) => {
+            row!(Name::Deadletter(at, seq, site), DeadletterRow { cause })
+        }
+        Row::Expiry(key) => row!(Name::Expiry(key)),
+        Row::Doomed(blob, r) => row!(Name::Doomed(blob), DoomedRow { ..r }),
+        Row::Incoming(blob, r) => row!(Name::Incoming(blob), r),
+        Row::Counter(site, state, r) => row!(Name::Counter(site, state), r),
+        Row::Unmet(at, seq) => row!(Name::Unmet(at, seq)),
+        Row::Owner(blob, seq) => row!(Name::Owner(blob, seq)),
+        Row::Source(digest, site, r) => row!(Name::Source(digest, site), r),
+        Row::Audit(number) => row!(Name::Audit(number)),
+        Row::Meta(..) | Row::Body(..) | Row::Foreign => panic!("written elsewhere"),
+    }
+}

@@ -1,0 +1,358 @@
+//! The process of a site while it is up: the pump, its connections, its local clients.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use consign_core::config::Config;
+use consign_core::conn::{Begin, Conn, Role};
+use consign_core::driver::MakeSession;
+use consign_core::id::{ConnId, SiteNo};
+use consign_core::ledger::read::Recovery;
+use consign_core::limits::{SESSION_INFLIGHT, TURN_INPUTS};
+use consign_core::link::Timeouts;
+use consign_core::node::{Action, Input, Node, RecoverError};
+use consign_core::pump::{Host, Pump};
+use consign_core::session::peer::PeerSession;
+use consign_core::session::{Identity, SessionConfig};
+use consign_core::store::{Batch, StoreEvent};
+use consign_core::time::{Instant, Now};
+use consign_core::tls::TlsSetup;
+
+use super::client::{Client, Job, Told, Wishes};
+use super::net::Sock;
+use super::seen::{Seen, SiteIx};
+use super::time::Micros;
+use super::wire::{Around, Mail, Wire};
+
+/// What a turn leaves for the world to do.
+#[derive(Debug, Default)]
+pub struct Asked {
+    /// Peers to dial.
+    pub dials: Vec<(SiteNo, String)>,
+    /// The drain is over.
+    pub drained: bool,
+    /// The store cannot be trusted.
+    pub halted: Option<String>,
+}
+
+#[derive(Default)]
+struct Outbox {
+    actions: VecDeque<Action>,
+    batch: Option<Batch>,
+}
+
+impl Host for Outbox {
+    fn act(&mut self, action: Action) {
+        self.actions.push_back(action);
+    }
+    fn commit(&mut self, batch: Batch) {
+        self.batch = Some(batch);
+    }
+}
+
+/// A running site.
+pub struct Process {
+    pump: Pump,
+    /// When it began.
+    pub since: Micros,
+    /// When the node's loop runs next, for its inbox.
+    pub turn_at: Micros,
+    /// When it runs for its clock.
+    pub timer_at: Micros,
+    deadline: Instant,
+    make: MakeSession,
+    wires: BTreeMap<ConnId, Wire>,
+    socks: BTreeMap<Sock, ConnId>,
+    /// Dials under way, by attempt.
+    pub dials: BTreeMap<u64, (SiteNo, String)>,
+    clients: BTreeMap<ConnId, Client>,
+    generation: u32,
+    /// Whether a stop was asked for.
+    pub stopping: bool,
+}
+
+impl Process {
+    /// A process on what its store holds.
+    ///
+    /// # Errors
+    /// As [`Node::recover`].
+    pub fn start(
+        config: &Config,
+        checkpoint_every: u64,
+        recovery: Recovery,
+        at: Micros,
+        now: Now,
+    ) -> Result<Process, RecoverError> {
+        let node = Node::recover(config.clone(), recovery, now)?;
+        Ok(Process {
+            pump: Pump::new(node),
+            since: at,
+            turn_at: at,
+            timer_at: Micros::FAR,
+            deadline: Instant::ZERO,
+            make: sessions(config, checkpoint_every),
+            wires: BTreeMap::new(),
+            socks: BTreeMap::new(),
+            dials: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            generation: 0,
+            stopping: false,
+        })
+    }
+
+    /// The node.
+    #[must_use]
+    pub fn node(&self) -> &Node {
+        self.pump.node()
+    }
+
+    /// The pump.
+    pub fn pump(&mut self) -> &mut Pump {
+        &mut self.pump
+    }
+
+    /// When the node wants to be woken by its clock.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Connections to peers at the moment.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.wires.len()
+    }
+
+    /// When the first connection wants to run.
+    #[must_use]
+    pub fn next_wire(&self) -> Option<(Micros, ConnId)> {
+        self.wires.iter().map(|(conn, wire)| (wire.wake, *conn)).min()
+    }
+
+    fn next_conn(&mut self, slot: u32) -> ConnId {
+        self.generation += 1;
+        ConnId { slot, generation: self.generation }
+    }
+
+    /// The node's loop goes round once.
+    pub fn turn(&mut self, around: &mut Around<'_>, waiting: &mut Vec<Input>) -> Asked {
+        let now = around.now;
+        self.turn_at = Micros::FAR;
+        let mut outbox = Outbox::default();
+        let timer = (self.deadline <= now.mono).then_some(Input::Timer);
+        let mut taken = usize::from(timer.is_some());
+        waiting.clear();
+        let room = TURN_INPUTS - taken;
+        waiting.extend(around.inbox.drain(..around.inbox.len().min(room)));
+        taken += waiting.len();
+        let mut inputs = timer.into_iter().chain(waiting.drain(..));
+        self.deadline = self.pump.turn(now, &mut inputs, &mut outbox).unwrap_or(Instant::FAR);
+        drop(inputs);
+        if !around.inbox.is_empty() {
+            self.turn_at = around.soon();
+        }
+        let footprint = self.pump.node().footprint();
+        let turned = Seen::Turned { now, inputs: taken, footprint };
+        around.watch.see(around.at, around.site, &turned);
+        if let Some(batch) = outbox.batch {
+            around.store.commit(around.at, batch);
+        }
+        let mut asked = Asked::default();
+        for action in outbox.actions {
+            self.act(action, around, &mut asked);
+        }
+        asked
+    }
+
+    fn act(&mut self, action: Action, around: &mut Around<'_>, asked: &mut Asked) {
+        match action {
+            Action::Command(conn, command) => {
+                if let Some(wire) = self.wires.get_mut(&conn) {
+                    wire.post(Mail::Command(command));
+                    wire.wake = wire.wake.min(around.soon());
+                } else if let Some(client) = self.clients.get_mut(&conn) {
+                    let mut wishes = Wishes::default();
+                    client.command(command, &mut wishes);
+                    self.serve(conn, wishes, around);
+                }
+            }
+            Action::Read(number, request) => around.store.read(around.at, number, request),
+            Action::Errand(errand) => around.store.errand(around.at, errand),
+            Action::Dial { site, name, .. } => asked.dials.push((site, name)),
+            Action::Note(note) => around.watch.see(around.at, around.site, &Seen::Note(&note)),
+            Action::Drained => asked.drained = true,
+            Action::Halt(why) => asked.halted = Some(why),
+        }
+    }
+
+    /// The store's answer to a connection.
+    pub fn answered(&mut self, conn: ConnId, event: StoreEvent, around: &mut Around<'_>) {
+        if let Some(wire) = self.wires.get_mut(&conn) {
+            wire.post(Mail::Store(event));
+            wire.wake = wire.wake.min(around.soon());
+        } else if let Some(client) = self.clients.get_mut(&conn) {
+            let mut wishes = Wishes::default();
+            client.store_event(event, &mut wishes);
+            self.serve(conn, wishes, around);
+        }
+    }
+
+    /// A local client connects and begins.
+    pub fn submit(&mut self, job: Job, inline_max: u64, declared: bool, around: &mut Around<'_>) {
+        let conn = self.next_conn(1);
+        let Job { id, digest, body, meta, to } = &job;
+        let (id, digest, size) = (*id, *digest, body.len() as u64);
+        let seen = Seen::Submitted { id, digest, size, meta, to };
+        around.watch.see(around.at, around.site, &seen);
+        let mut client = Client::new(conn, job, inline_max, declared);
+        let mut wishes = Wishes::default();
+        around.inbox.push_back(Input::Opened { conn });
+        client.open(&mut wishes);
+        self.clients.insert(conn, client);
+        self.serve(conn, wishes, around);
+    }
+
+    /// Carries out what a client wants; tells the world's books how it ended.
+    fn serve(&mut self, conn: ConnId, wishes: Wishes, around: &mut Around<'_>) {
+        for request in wishes.requests {
+            around.store.request(around.at, conn, request);
+        }
+        around.inbox.extend(wishes.events.into_iter().map(|event| Input::Session(conn, event)));
+        self.turn_at = self.turn_at.min(around.soon());
+        let Some(told) = wishes.told else { return };
+        let Some(client) = self.clients.remove(&conn) else { return };
+        match &told {
+            Told::Queued(accepted) => {
+                around.watch.see(around.at, around.site, &Seen::Queued(accepted));
+            }
+            Told::Refused(code, again) => {
+                let id = client.job().id;
+                around.watch.see(around.at, around.site, &Seen::Refused { id, code });
+                if *again {
+                    around.watch.unsent.push((around.site, client.job().clone()));
+                }
+            }
+        }
+        self.close_client(conn, around);
+    }
+
+    fn close_client(&mut self, conn: ConnId, around: &mut Around<'_>) {
+        around.store.conn_ended(around.at, conn);
+        around.inbox.push_back(Input::Closed { conn, why: String::new() });
+    }
+
+    /// A client goes away without waiting for its answer.
+    pub fn client_gone(&mut self, around: &mut Around<'_>) {
+        let Some((conn, mut client)) = self.clients.pop_first() else { return };
+        let mut wishes = Wishes::default();
+        client.leave(&mut wishes);
+        for request in wishes.requests {
+            around.store.request(around.at, conn, request);
+        }
+        around.inbox.extend(wishes.events.into_iter().map(|event| Input::Session(conn, event)));
+        self.close_client(conn, around);
+        self.turn_at = self.turn_at.min(around.soon());
+    }
+
+    /// The clients lose their connections: the process has ended.
+    pub fn unanswered(&mut self) -> Vec<Job> {
+        std::mem::take(&mut self.clients).into_values().map(|client| client.job().clone()).collect()
+    }
+
+    /// A socket is connected to a peer.
+    pub fn attach(&mut self, end: End<'_>, around: &mut Around<'_>) {
+        let id = self.next_conn(0);
+        let begin = Begin { id, now: around.now, timeouts: Timeouts::default(), make: &self.make };
+        let End { sock, peer, name, role, tls } = end;
+        let remote = name.to_string();
+        let conn = match (tls, role) {
+            (Some(setup), Role::Dialled { site, name }) => {
+                Conn::dialled(begin, remote, site, name, setup)
+            }
+            (Some(setup), Role::Accepted | Role::Local { .. }) => {
+                Conn::accepted(begin, remote, setup)
+            }
+            (None, role) => {
+                let not_after = around.now.wall.after(Duration::from_secs(40 * 365 * 86_400)).0;
+                let (name, fingerprint) = (name.to_string(), [0; 32]);
+                let identity = Identity { name, fingerprint, not_after };
+                Conn::simulated(begin, remote, role, identity)
+            }
+        };
+        self.wires.insert(id, Wire::new(conn, sock, peer, around.at));
+        self.socks.insert(sock, id);
+    }
+
+    /// Something happened on a socket.
+    pub fn sock_ready(&mut self, sock: Sock, soon: Micros) {
+        if let Some(wire) = self.socks.get(&sock).and_then(|conn| self.wires.get_mut(conn)) {
+            wire.ready();
+            wire.wake = wire.wake.min(soon);
+        }
+    }
+
+    /// Whether the process has this socket.
+    #[must_use]
+    pub fn has(&self, sock: Sock) -> bool {
+        self.socks.contains_key(&sock)
+    }
+
+    /// A connection's thread runs; `when` turns its deadline into true time.
+    pub fn run_wire(
+        &mut self,
+        conn: ConnId,
+        around: &mut Around<'_>,
+        when: &dyn Fn(Instant) -> Micros,
+    ) {
+        let Some(wire) = self.wires.get_mut(&conn) else { return };
+        let over = wire.run(around);
+        wire.wake = wire.deadline().map_or(Micros::FAR, when);
+        if !around.inbox.is_empty() {
+            self.turn_at = self.turn_at.min(around.soon());
+        }
+        if over {
+            let sock = wire.sock();
+            self.wires.remove(&conn);
+            self.socks.remove(&sock);
+        }
+    }
+
+    /// Every connection is told to say goodbye.
+    pub fn goodbye(&mut self, at: Micros, now: Now) {
+        for wire in self.wires.values_mut() {
+            wire.stop(now);
+            wire.wake = at;
+        }
+    }
+}
+
+/// A socket with what is known of its other end.
+pub struct End<'a> {
+    /// The socket.
+    pub sock: Sock,
+    /// The other site.
+    pub peer: SiteIx,
+    /// Its name.
+    pub name: &'a str,
+    /// How the connection came to be.
+    pub role: Role,
+    /// How peers are met, where TLS is real.
+    pub tls: Option<&'a TlsSetup>,
+}
+
+fn sessions(config: &Config, checkpoint_every: u64) -> MakeSession {
+    let config = SessionConfig {
+        name: config.name.clone(),
+        ack_timeout: config.ack_timeout,
+        max_segment: config.max_segment,
+        max_offers: u32::try_from(SESSION_INFLIGHT).unwrap_or(u32::MAX),
+        hello_timeout: Duration::from_secs(10),
+        ping_after: Duration::from_secs(20),
+        dead_after: Duration::from_secs(60),
+        plant: config.plant,
+    };
+    Arc::new(move |info| {
+        Box::new(PeerSession::with_checkpoints(info, config.clone(), checkpoint_every))
+    })
+}

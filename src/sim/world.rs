@@ -1,0 +1,459 @@
+//! A network of sites on one clock.
+//!
+//! The world's turn: find the earliest moment at which anything happens, then let happen what is due,
+//! always in the same order: planned events, sockets, and site by site the store's answers, the
+//! connections, the node. Threads that are woken get their turn a little later, by chance, so that
+//! what races in a runtime races here.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use consign_core::config::Config;
+use consign_core::conn::Role;
+use consign_core::id::{SegmentId, SiteNo};
+use consign_core::ledger::rows::MetaName;
+use consign_core::ledger::{Table, keys};
+use consign_core::node::Input;
+use consign_core::store::Snapshot;
+use consign_core::time::{Instant, UnixMillis};
+use consign_core::tls::TlsSetup;
+
+use super::client::Job;
+use super::clocks::Clocks;
+use super::net::{Net, NetEvent, Sock};
+use super::process::{Asked, End, Process};
+use super::queue::Queue;
+use super::rng::Rng;
+use super::seen::{Death, Seen, SiteIx};
+use super::store::{Done, Fact, SimStore};
+use super::swarm::{Kind, Options, Rates};
+use super::time::Micros;
+use super::watch::Watch;
+use super::wire::Around;
+
+/// Names of sites, in order.
+pub const NAMES: [&str; 8] = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"];
+
+/// Something the world plans.
+#[derive(Debug)]
+pub enum Event {
+    /// A client at a site hands something in: this, or something new.
+    Submit(SiteIx, Option<Box<Job>>),
+    /// Clients of a site go away.
+    ClientGone(SiteIx),
+    /// A process ends.
+    Die(SiteIx, Death),
+    /// A process is started.
+    Start(SiteIx),
+    /// A process is asked to stop.
+    Stop(SiteIx),
+    /// Draws of chance: what goes wrong in the next seconds.
+    Weather,
+    /// A disk that was full has room again.
+    HasRoom(SiteIx),
+    /// A look at everything.
+    Look,
+}
+
+/// A site: its store and clocks, and its process while it is up.
+pub struct Site {
+    /// What it goes by.
+    pub config: Config,
+    /// Its disk.
+    pub store: SimStore,
+    /// Its clocks.
+    pub clocks: Clocks,
+    /// `None` while it is down.
+    pub process: Option<Process>,
+    /// It does not run before this.
+    pub frozen_until: Micros,
+    /// Whether a start is planned.
+    pub starting: bool,
+    inbox: VecDeque<Input>,
+    rng: Rng,
+}
+
+/// Everything there is.
+pub struct World {
+    /// What the run is.
+    pub options: Options,
+    /// True time.
+    pub now: Micros,
+    /// The sites.
+    pub sites: Vec<Site>,
+    /// The network.
+    pub net: Net,
+    /// Whoever watches.
+    pub watch: Watch,
+    /// What is planned.
+    pub queue: Queue<Event>,
+    /// The world's chance.
+    pub rng: Rng,
+    /// Faults as they are now.
+    pub rates: Rates,
+    /// What clients have handed in of late, to be handed in again.
+    pub recent: VecDeque<Job>,
+    /// How many jobs were made.
+    pub jobs: u64,
+    /// Real TLS, by site.
+    pub tls: Vec<TlsSetup>,
+    /// Turns of the world.
+    pub steps: u64,
+    waiting: Vec<Input>,
+}
+
+impl World {
+    /// A world in which nothing runs yet.
+    #[must_use]
+    pub fn new(options: Options, tls: Vec<TlsSetup>) -> World {
+        let seed = options.seed;
+        let mut rng = Rng::stream(seed, 2);
+        let links = options.topology.links(options.sites);
+        let mut watch = Watch::default();
+        watch.taps = tls.is_empty();
+        let mut sites = Vec::new();
+        for ix in 0..options.sites {
+            let config = options.config(ix, &links);
+            watch.see(Micros::ZERO, ix, &Seen::Born { config: &config });
+            let skew = rng.between(0, 1_200_000).cast_signed() - 600_000;
+            let stream = |part: u64| Rng::stream(seed, 100 * (ix as u64 + 1) + part);
+            sites.push(Site {
+                config,
+                store: SimStore::new(stream(1), options.store()),
+                clocks: Clocks::new(skew),
+                process: None,
+                frozen_until: Micros::ZERO,
+                starting: false,
+                inbox: VecDeque::new(),
+                rng: stream(2),
+            });
+        }
+        let mut net = Net::new(Rng::stream(seed, 3), options.sites);
+        let (stay, sail) = (Duration::from_secs(45), Duration::from_secs(30));
+        for (a, b, contacts) in options.topology.contacts(options.sites, stay, sail) {
+            net.contacts(a, b, Some(contacts));
+        }
+        World {
+            rates: options.rates.clone(),
+            options,
+            now: Micros::ZERO,
+            sites,
+            net,
+            watch,
+            queue: Queue::default(),
+            rng,
+            recent: VecDeque::new(),
+            jobs: 0,
+            tls,
+            steps: 0,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Index of a site by its name.
+    #[must_use]
+    pub fn index(&self, name: &str) -> Option<SiteIx> {
+        self.sites.iter().position(|site| site.config.name == name)
+    }
+
+    /// Whether a site holds a segment durably.
+    #[must_use]
+    pub fn holds(&self, ix: SiteIx, id: &SegmentId) -> bool {
+        let rows = self.sites[ix].store.snapshot();
+        matches!(rows.get(Table::Ids, &keys::id(id)), Ok(Some(_)))
+    }
+
+    /// When something happens next.
+    #[must_use]
+    pub fn next(&self) -> Micros {
+        let first = self.queue.next().into_iter().chain(self.net.next());
+        first.chain(self.sites.iter().map(Site::next)).min().unwrap_or(Micros::FAR)
+    }
+
+    /// Goes to the next moment at which something happens, and lets it; false when that is after
+    /// `until`, which it then is.
+    pub fn step(&mut self, until: Micros) -> bool {
+        let next = self.next();
+        if next > until {
+            self.now = self.now.max(until);
+            return false;
+        }
+        self.steps += 1;
+        self.watch.step = self.steps;
+        self.now = self.now.max(next);
+        while let Some(event) = self.queue.take(self.now) {
+            self.happen(event);
+        }
+        while let Some(event) = self.net.take(self.now) {
+            self.net_event(event);
+        }
+        for ix in 0..self.sites.len() {
+            self.run_site(ix);
+        }
+        true
+    }
+
+    /// What a process works with, and the process.
+    fn split(&mut self, ix: SiteIx) -> Option<(&mut Process, Around<'_>, Reckon, &mut Vec<Input>)> {
+        let site = self.sites.get_mut(ix)?;
+        let process = site.process.as_mut()?;
+        let now = site.clocks.now(self.now);
+        let around = Around {
+            at: self.now,
+            now,
+            site: ix,
+            net: &mut self.net,
+            store: &mut site.store,
+            inbox: &mut site.inbox,
+            watch: &mut self.watch,
+            rng: &mut site.rng,
+            forged: self.rates.of(Kind::Forged),
+            panics: self.rates.of(Kind::Panic),
+            starved: self.rates.of(Kind::Starved),
+        };
+        Some((process, around, Reckon(site.clocks.clone()), &mut self.waiting))
+    }
+
+    fn run_site(&mut self, ix: SiteIx) {
+        let site = &mut self.sites[ix];
+        if site.frozen_until > self.now {
+            return;
+        }
+        if site.store.next().is_some_and(|at| at <= self.now) {
+            self.take_answers(ix);
+        }
+        let at = self.now;
+        let late = self.rates.of(Kind::LateTimer);
+        let Some((process, mut around, reckon, waiting)) = self.split(ix) else { return };
+        while let Some((_, conn)) = process.next_wire().filter(|(wake, _)| *wake <= at) {
+            process.run_wire(conn, &mut around, &|deadline| reckon.when(deadline));
+        }
+        if process.turn_at > at && process.timer_at > at {
+            return self.facts(ix);
+        }
+        let asked = process.turn(&mut around, waiting);
+        let due = reckon.when(process.deadline()).max(at.plus(1));
+        let lag = if around.rng.chance(late) { around.rng.below(2_000_000) } else { 0 };
+        process.timer_at = due.plus(lag);
+        self.facts(ix);
+        self.carry_out(ix, asked);
+    }
+
+    /// What the store has done since, and whom it answers.
+    fn take_answers(&mut self, ix: SiteIx) {
+        loop {
+            let done = self.sites[ix].store.take(self.now);
+            self.facts(ix);
+            let Some(done) = done else { return };
+            let Some((process, mut around, ..)) = self.split(ix) else { continue };
+            match done {
+                Done::Node(input) => {
+                    around.inbox.push_back(input);
+                    process.turn_at = process.turn_at.min(around.soon());
+                }
+                Done::Conn(conn, event) => process.answered(conn, event, &mut around),
+            }
+        }
+    }
+
+    fn facts(&mut self, ix: SiteIx) {
+        for fact in self.sites[ix].store.facts() {
+            let seen = match &fact {
+                Fact::Durable { batch, bodies } => Seen::Durable { batch, bodies },
+                Fact::FileWhole { blob, size, digest } => {
+                    Seen::FileWhole { blob: *blob, size: *size, digest: *digest }
+                }
+                Fact::FileGone(blob) => Seen::FileGone(*blob),
+                Fact::Damaged(damage) => Seen::Damaged(damage.clone()),
+            };
+            self.watch.see(self.now, ix, &seen);
+        }
+    }
+
+    fn carry_out(&mut self, ix: SiteIx, asked: Asked) {
+        for (site, name) in asked.dials {
+            self.dial(ix, site, name);
+        }
+        if let Some(why) = asked.halted {
+            self.watch.say(self.now, ix, || format!("halts: {why}"));
+            self.die(ix, Death::Halted);
+            self.plan_start(ix);
+        } else if asked.drained {
+            self.die(ix, Death::Stopped);
+            self.plan_start(ix);
+        }
+    }
+
+    fn dial(&mut self, ix: SiteIx, site: SiteNo, name: String) {
+        let Some(peer) = self.index(&name) else { return };
+        let attempt = self.net.dial(self.now, ix, peer);
+        if let Some(process) = &mut self.sites[ix].process {
+            process.dials.insert(attempt, (site, name));
+        }
+    }
+
+    fn net_event(&mut self, event: NetEvent) {
+        match event {
+            NetEvent::Connected { site, attempt, sock } => {
+                let process = self.sites[site].process.as_mut();
+                let Some((number, name)) = process.and_then(|p| p.dials.remove(&attempt)) else {
+                    return self.net.close(self.now, sock);
+                };
+                let role = Role::Dialled { site: number, name: name.clone() };
+                self.attach(site, sock, &name, role);
+            }
+            NetEvent::DialFailed { site, attempt, why } => {
+                let process = self.sites[site].process.as_mut();
+                let Some((number, _)) = process.and_then(|p| p.dials.remove(&attempt)) else {
+                    return;
+                };
+                self.input(site, Input::DialFailed { site: number, why: why.to_string() });
+            }
+            NetEvent::Accepted { site, from, sock } => {
+                let stopping = self.sites[site].process.as_ref().is_none_or(|p| p.stopping);
+                if stopping {
+                    return self.net.close(self.now, sock);
+                }
+                let name = self.sites[from].config.name.clone();
+                self.attach(site, sock, &name, Role::Accepted);
+            }
+            NetEvent::Ready { site, sock } => {
+                if let Some((process, mut around, ..)) = self.split(site) {
+                    process.sock_ready(sock, around.soon());
+                }
+            }
+        }
+    }
+
+    fn attach(&mut self, ix: SiteIx, sock: Sock, name: &str, role: Role) {
+        let peer = self.index(name).unwrap_or(ix);
+        let setup = self.tls.get(ix).cloned();
+        if let Some((process, mut around, ..)) = self.split(ix) {
+            process.attach(End { sock, peer, name, role, tls: setup.as_ref() }, &mut around);
+        }
+    }
+
+    /// Puts something into a node's inbox.
+    pub fn input(&mut self, ix: SiteIx, input: Input) {
+        if let Some((process, mut around, ..)) = self.split(ix) {
+            around.inbox.push_back(input);
+            process.turn_at = process.turn_at.min(around.soon());
+        }
+    }
+
+    /// A client hands in a job; false when nobody is there to take it.
+    pub fn submit(&mut self, ix: SiteIx, job: Job, declared: bool) -> bool {
+        let inline_max = self.sites[ix].config.inline_max;
+        let Some((process, mut around, ..)) = self.split(ix) else { return false };
+        if process.stopping {
+            return false;
+        }
+        process.submit(job, inline_max, declared, &mut around);
+        self.facts(ix);
+        true
+    }
+
+    /// The oldest client of a site goes away.
+    pub fn client_gone(&mut self, ix: SiteIx) {
+        if let Some((process, mut around, ..)) = self.split(ix) {
+            process.client_gone(&mut around);
+        }
+    }
+
+    /// Starts a process on what its store holds.
+    pub fn start(&mut self, ix: SiteIx) {
+        let site = &mut self.sites[ix];
+        site.starting = false;
+        if site.process.is_some() {
+            return;
+        }
+        let recovery = match site.store.recover() {
+            Ok(recovery) => recovery,
+            Err(fault) => {
+                let why = format!("does not start: {fault}");
+                self.facts(ix);
+                return self.watch.say(self.now, ix, || why);
+            }
+        };
+        let high = UnixMillis(recovery.meta_value(MetaName::TimeHigh));
+        let boot = recovery.meta_value(MetaName::Boot) + 1;
+        let now = site.clocks.start(self.now, high);
+        let every = self.options.knobs.checkpoint_every;
+        let started = Process::start(&site.config, every, recovery, self.now, now);
+        site.inbox.clear();
+        site.frozen_until = Micros::ZERO;
+        match started {
+            Ok(process) => site.process = Some(process),
+            Err(error) => {
+                let why = format!("does not start: {error}");
+                return self.watch.say(self.now, ix, || why);
+            }
+        }
+        self.facts(ix);
+        self.watch.see(self.now, ix, &Seen::Started { boot });
+        self.net.listen(ix, true);
+    }
+
+    /// Asks a process to stop.
+    pub fn stop(&mut self, ix: SiteIx) {
+        let Some((process, ..)) = self.split(ix) else { return };
+        if !process.stopping {
+            process.stopping = true;
+            self.net.listen(ix, false);
+            self.input(ix, Input::Stop);
+        }
+    }
+
+    /// A process ends.
+    pub fn die(&mut self, ix: SiteIx, how: Death) {
+        if self.sites[ix].process.is_none() {
+            return;
+        }
+        let now = self.now;
+        if how == Death::Stopped {
+            self.say_goodbye(ix);
+        }
+        let site = &mut self.sites[ix];
+        let Some(mut process) = site.process.take() else { return };
+        let unanswered = process.unanswered();
+        site.inbox.clear();
+        site.frozen_until = Micros::ZERO;
+        match how {
+            Death::PowerCut => site.store.power_cut(),
+            Death::Killed | Death::Halted | Death::Stopped => site.store.kill(),
+        }
+        self.net.listen(ix, false);
+        self.net.host_down(now, ix, how == Death::PowerCut);
+        self.facts(ix);
+        self.watch.see(now, ix, &Seen::Died(how));
+        self.watch.unsent.extend(unanswered.into_iter().map(|job| (ix, job)));
+    }
+
+    /// The runtime's end of a drained run: every session may say goodbye before its socket closes.
+    fn say_goodbye(&mut self, ix: SiteIx) {
+        let at = self.now;
+        let Some((process, mut around, reckon, _)) = self.split(ix) else { return };
+        process.goodbye(at, around.now);
+        while let Some((_, conn)) = process.next_wire().filter(|(wake, _)| *wake <= at) {
+            process.run_wire(conn, &mut around, &|deadline| reckon.when(deadline));
+        }
+    }
+}
+
+impl Site {
+    fn next(&self) -> Micros {
+        let store = self.store.next().unwrap_or(Micros::FAR);
+        let Some(process) = &self.process else { return store };
+        let wire = process.next_wire().map_or(Micros::FAR, |(wake, _)| wake);
+        store.min(wire).min(process.turn_at).min(process.timer_at).max(self.frozen_until)
+    }
+}
+
+/// Turns a process's instants into true time.
+struct Reckon(Clocks);
+
+impl Reckon {
+    fn when(&self, at: Instant) -> Micros {
+        self.0.when(at)
+    }
+}

@@ -1,0 +1,4 @@
+//! The simulator: drawn runs and named stories.
+
+mod scenarios;
+mod swarm;
