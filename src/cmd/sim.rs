@@ -58,6 +58,9 @@ pub struct SimArgs {
     /// Stop after this step, and tell the last ones before it
     #[arg(long, value_name = "STEP")]
     pub until: Option<u64>,
+    /// How many of the last steps to tell
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    pub last: usize,
     /// Write a recording of every node, for `consign replay`
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,

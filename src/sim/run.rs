@@ -5,6 +5,7 @@ use std::time::Duration;
 use consign_core::id::BlobNo;
 
 use super::audit::{Totals, Violation};
+use super::seen::SiteIx;
 use super::swarm::Options;
 use super::time::Micros;
 use super::world::{Event, World};
@@ -43,16 +44,27 @@ pub struct Report {
 /// # Errors
 /// When certificates for real TLS cannot be made.
 pub fn run(options: &Options, until: Option<u64>) -> Result<Report, Failure> {
+    run_telling(options, until, LINES)
+}
+
+/// The same with so many lines about the last steps.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_telling(options: &Options, until: Option<u64>, lines: usize) -> Result<Report, Failure> {
     let mut run = Run::new(options)?;
     if let Some(until) = until {
         run.until = until;
-        run.world.watch.story_from = until.saturating_sub(STORY);
+        run.world.watch.story_from = until.saturating_sub(STORY * lines as u64);
+        run.world.watch.keep = lines;
     }
     Ok(run.go())
 }
 
-/// Steps before the end that a report may tell of.
-const STORY: u64 = 5_000;
+/// Lines about the last steps, unless told otherwise.
+pub const LINES: usize = 60;
+/// Steps that lead to at least one line, on average.
+const STORY: u64 = 100;
 
 /// A run under way.
 pub struct Run {
@@ -142,25 +154,32 @@ impl World {
 
     /// Whether nothing is owed, under way or left in memory anywhere.
     #[must_use]
-    pub fn is_at_rest(&self) -> bool {
+    pub fn is_at_rest(&mut self) -> bool {
         let quiet = |site: &super::world::Site| {
             let node = site.process.as_ref().map(|p| p.node());
             site.store.idle() && node.is_some_and(|node| node.footprint() == (0, 0, 0))
         };
-        self.watch.audit.owed() == 0 && self.sites.iter().all(quiet)
+        if self.watch.audit.owed() > 0 || !self.sites.iter().all(quiet) {
+            return false;
+        }
+        (0..self.sites.len()).all(|ix| self.checked(ix, true).is_ok())
+    }
+
+    fn checked(&mut self, ix: SiteIx, at_rest: bool) -> Result<(), Violation> {
+        let store = &self.sites[ix].store;
+        let rows = store.snapshot();
+        let files: Vec<(BlobNo, u64, bool)> = store.files().collect();
+        match at_rest {
+            true => self.watch.audit.at_rest(self.now, ix, &rows, &files),
+            false => self.watch.audit.deep(self.now, ix, &rows, &files),
+        }
     }
 
     /// Compares the auditor's model with what every site has stored; at the end, demands rest too.
     pub fn look(&mut self, at_rest: bool) {
         for ix in 0..self.sites.len() {
-            let site = &self.sites[ix];
-            let rows = site.store.snapshot();
-            let files: Vec<(BlobNo, u64, bool)> = site.store.files().collect();
-            let looked = match at_rest {
-                true => self.watch.audit.at_rest(self.now, ix, &rows, &files),
-                false => self.watch.audit.deep(self.now, ix, &rows, &files),
-            };
-            self.watch.check(self.now, looked);
+            let checked = self.checked(ix, at_rest);
+            self.watch.check(self.now, checked);
         }
     }
 

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use consign_core::id::SegmentId;
 use consign_core::segment::{Class, Destinations, Meta};
-use consign_core::store::Snapshot;
 
 use super::client::{Job, content};
 use super::net::Topology;
@@ -140,14 +139,6 @@ impl Stage {
         let id = job.id;
         self.world.submit(ix, job, true);
         id
-    }
-
-    /// Whether a site holds a segment durably.
-    #[must_use]
-    pub fn holds(&self, ix: SiteIx, id: &SegmentId) -> bool {
-        use consign_core::ledger::{Table, keys};
-        let rows = self.world.sites[ix].store.snapshot();
-        matches!(rows.get(Table::Ids, &keys::id(id)), Ok(Some(_)))
     }
 
     /// Everything goes well from here; the world must come to rest.

@@ -45,6 +45,7 @@ impl Options {
             inline_max: k.inline_max,
             session_bytes: k.session_bytes,
             max_segment: picky.then_some(20_000),
+            window: k.window,
             plant: self.plant,
             ..Config::default()
         }

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use consign_core::config::SuccessCondition;
+use consign_core::limits::WINDOW;
 use consign_core::plant::Plant;
 
 use super::net::{NetFaults, Topology};
@@ -263,6 +264,8 @@ pub struct Knobs {
     pub checkpoint_every: u64,
     /// `limits.session_bytes`
     pub session_bytes: u64,
+    /// Entries of a window of due deliveries; with few, little has to wait for paging.
+    pub window: usize,
 }
 
 impl Options {
@@ -316,6 +319,7 @@ impl Knobs {
             inline_max: 64 << 10,
             checkpoint_every: 16 << 20,
             session_bytes: 4 << 20,
+            window: WINDOW,
         }
     }
 
@@ -332,6 +336,7 @@ impl Knobs {
             inline_max: *rng.pick(&[64 << 10, 64 << 10, 4 << 10, 0]),
             checkpoint_every: *rng.pick(&[16 << 20, 128 << 10, 64 << 10]),
             session_bytes: *rng.pick(&[4 << 20, 128 << 10]),
+            window: *rng.pick(&[WINDOW, 4, 8, 32]),
         }
     }
 }
@@ -354,7 +359,7 @@ impl fmt::Display for Options {
         )?;
         write!(f, " ack_timeout={:?} max_bytes={}", k.ack_timeout, k.max_bytes)?;
         write!(f, " inline_max={} checkpoint={}", k.inline_max, k.checkpoint_every)?;
-        write!(f, " session_bytes={} faults=", k.session_bytes)?;
+        write!(f, " session_bytes={} window={} faults=", k.session_bytes, k.window)?;
         let rates: Vec<String> =
             self.rates.on().map(|kind| format!("{kind}:{}", self.rates.of(kind))).collect();
         f.write_str(&rates.join(","))?;

@@ -11,9 +11,6 @@ use super::client::Job;
 use super::seen::{Seen, SiteIx};
 use super::time::Micros;
 
-/// Steps that are kept for a report.
-const LAST: usize = 60;
-
 /// A number that two runs share only when they did the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceHash(u64);
@@ -62,6 +59,8 @@ pub struct Watch {
     pub step: u64,
     /// Steps are kept as text from this one on; before, that would only cost time.
     pub story_from: u64,
+    /// How many of them are kept.
+    pub keep: usize,
 }
 
 impl Default for Watch {
@@ -75,6 +74,7 @@ impl Default for Watch {
             last: VecDeque::new(),
             step: 0,
             story_from: u64::MAX,
+            keep: 60,
         }
     }
 }
@@ -117,7 +117,7 @@ impl Watch {
     }
 
     fn push(&mut self, at: Micros, site: SiteIx, text: String) {
-        if self.last.len() == LAST {
+        if self.last.len() >= self.keep {
             self.last.pop_front();
         }
         self.last.push_back((at, site, text));

@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use consign_core::config::Config;
 use consign_core::conn::Role;
-use consign_core::id::SiteNo;
+use consign_core::id::{SegmentId, SiteNo};
 use consign_core::ledger::rows::MetaName;
+use consign_core::ledger::{Table, keys};
 use consign_core::node::Input;
+use consign_core::store::Snapshot;
 use consign_core::time::{Instant, UnixMillis};
 use consign_core::tls::TlsSetup;
 
@@ -152,6 +154,13 @@ impl World {
     #[must_use]
     pub fn index(&self, name: &str) -> Option<SiteIx> {
         self.sites.iter().position(|site| site.config.name == name)
+    }
+
+    /// Whether a site holds a segment durably.
+    #[must_use]
+    pub fn holds(&self, ix: SiteIx, id: &SegmentId) -> bool {
+        let rows = self.sites[ix].store.snapshot();
+        matches!(rows.get(Table::Ids, &keys::id(id)), Ok(Some(_)))
     }
 
     /// When something happens next.

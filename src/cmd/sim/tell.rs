@@ -9,7 +9,7 @@ use crate::cli::VERSION;
 use crate::exit::{Failure, Global};
 use crate::human;
 use crate::out;
-use crate::sim::run::{Report, run as simulate};
+use crate::sim::run::{Report, run_telling};
 use crate::sim::swarm::Options;
 
 /// All runs in a few lines.
@@ -65,7 +65,7 @@ pub(super) fn failure(args: &SimArgs, failed: &Report, global: &Global) -> Resul
         shown = crate::sim::shrink::shrink(failed);
     }
     let (at, violation) = shown.broken.as_ref().map_or((at, violation), |(a, v)| (a, v));
-    let again = simulate(&shown.options, Some(shown.steps))?;
+    let again = run_telling(&shown.options, Some(shown.steps), args.last)?;
     let command = command(&shown.options, shown.steps);
     if global.json {
         let object = json!({

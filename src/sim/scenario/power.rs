@@ -78,7 +78,7 @@ fn file_cut(stage: &mut Stage) -> Result<(), String> {
     }
     let within = seconds(3_600);
     stage.until("the file", within, |world| world.watch.audit.owed() == 0)?;
-    if stage.holds(1, &id) { Ok(()) } else { Err("the file never came".into()) }
+    if stage.world.holds(1, &id) { Ok(()) } else { Err("the file never came".into()) }
 }
 
 fn clock_jumps_back(stage: &mut Stage) -> Result<(), String> {

@@ -159,6 +159,7 @@ pub struct SimStore {
     pub faults: StoreFaults,
     rng: Rng,
     config: StoreConfig,
+    planted: Option<Plant>,
     mem: MemStore,
     disk: Disk,
     /// What others keep on the disk for good.
@@ -196,6 +197,7 @@ impl SimStore {
             faults: StoreFaults::default(),
             rng,
             config,
+            planted: None,
             mem,
             disk: Disk::default(),
             outside: 0,
@@ -216,6 +218,11 @@ impl SimStore {
             facts: Vec::new(),
             clock: Micros::ZERO,
         }
+    }
+
+    /// Drops a rule that the store keeps (G7, B1), if that is what `plant` says.
+    pub fn plant(&mut self, plant: Option<Plant>) {
+        self.planted = plant;
     }
 
     /// Commits a batch.

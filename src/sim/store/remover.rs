@@ -1,7 +1,6 @@
 //! The remover: takes files away, looks after those that are there, and asks the disk how it is.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use consign_core::id::{BlobNo, Seq};
 use consign_core::ledger::rows::Body;
@@ -177,10 +176,7 @@ impl SimStore {
     /// Drops what is named by a row of one of the tables that are left; all are read at one moment
     /// (B1).
     fn look_up(&self, mut found: Vec<BlobNo>, tables: usize) -> (Vec<BlobNo>, usize) {
-        let until = match Plant::B1.is_in(self.config.plant) {
-            true => tables + 1,
-            false => NAMING.len(),
-        };
+        let until = if Plant::B1.is_in(self.planted) { tables + 1 } else { NAMING.len() };
         for table in &NAMING[tables..until] {
             found.retain(|blob| !matches!(self.mem.get(*table, &keys::blob(*blob)), Ok(Some(_))));
         }

@@ -3,6 +3,7 @@
 mod cuts;
 mod disk;
 mod faults;
+mod plants;
 mod promises;
 
 use std::cell::{Cell, RefCell};

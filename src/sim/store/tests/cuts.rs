@@ -13,6 +13,13 @@ enum End {
     Cut,
 }
 
+fn end(store: &Driven, how: End) {
+    match how {
+        End::Kill => store.store.borrow_mut().kill(),
+        End::Cut => store.store.borrow_mut().power_cut(),
+    }
+}
+
 /// What is left of one story, as a word, when it is ended after every number of steps, over many
 /// seeds: before its answer, and after it.
 fn ends(
@@ -28,10 +35,7 @@ fn ends(
             begin(&store);
             let reached = (0..steps).all(|_| store.go());
             let seen = if answered(&store) { &mut after } else { &mut before };
-            match how {
-                End::Kill => store.store.borrow_mut().kill(),
-                End::Cut => store.store.borrow_mut().power_cut(),
-            }
+            end(&store, how);
             assert!(store.store.borrow().idle());
             store.store.borrow_mut().recover().expect("the ledger can be read");
             seen.insert(left(&store));
@@ -200,4 +204,20 @@ fn a_process_begins_with_nothing_parked_and_nothing_open() {
     let (_, refused) = store.next();
     assert!(matches!(refused, StoreEvent::WriteFailed { .. }), "{refused:?}");
     assert!(matches!(store.commit(first), Err(CommitFault::Broken(_))));
+}
+
+#[test]
+fn a_commit_under_way_survives_a_kill_or_not_but_no_power_cut() {
+    let mut seen = BTreeSet::new();
+    for seed in 0..40 {
+        for how in [End::Kill, End::Cut] {
+            let store = Driven::new(seed);
+            store.begin(batch(1));
+            assert!(store.go(), "the writer takes it up");
+            assert_eq!(store.snapshot().as_of(), BatchNo(0), "and has not done it yet");
+            end(&store, how);
+            seen.insert((matches!(how, End::Kill), store.snapshot().as_of().0));
+        }
+    }
+    assert_eq!(seen, BTreeSet::from([(false, 0), (true, 0), (true, 1)]));
 }
