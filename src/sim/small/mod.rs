@@ -7,6 +7,7 @@ mod nth;
 mod ops;
 mod plans;
 mod site;
+mod watch;
 mod wire;
 mod world;
 

@@ -23,6 +23,7 @@ use super::check::{Broken, broken};
 use super::ops::{Choice, Op, What};
 use super::site;
 use super::world::{Rules, World};
+use crate::sim::seen::Death;
 
 /// How a store call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -269,9 +270,11 @@ pub fn fail_at(story: Story, at: u64, fault: Fault) -> Result<(), Box<NthFailure
 fn run(story: Story, at: u64, fault: Fault) -> Result<Nth, Box<NthFailure>> {
     let rules = Rules { fine: false, crashes: 0, waits: u8::MAX, plant: None };
     let mut world = World::cold(&story.ops(), rules);
+    world.check.spent_max = 1;
     world.nth = Some(Nth { at, fault, seen: 0, hit: None });
     let mut path = Vec::new();
-    let ran = play(&mut world, story, &mut path);
+    let ran = world.watch.begin(world.now, &world.sites);
+    let ran = ran.and_then(|()| play(&mut world, story, &mut path));
     let nth = world.nth.take();
     let call = nth.as_ref().and_then(|nth| nth.hit);
     match (ran, nth) {
@@ -293,12 +296,12 @@ fn play(world: &mut World, story: Story, path: &mut Vec<Choice>) -> Result<(), B
             first => first,
         };
         match first {
-            Some(Choice::Wait) | None if world.ask_again() => {}
+            Some(Choice::Wait) | None if world.ask_again()? => {}
             // A file that could not be removed stays doomed, and charged, until the next start.
             Some(Choice::Wait) if unlink_failed(world) && !restarted => {
                 restarted = true;
                 for site in 0..2 {
-                    world.crash(site, false)?;
+                    world.crash(site, Death::Killed)?;
                 }
             }
             None => return world.settled(),
