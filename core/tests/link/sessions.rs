@@ -57,6 +57,7 @@ impl Session for Echo {
             SessionInput::Command(SessionCommand::Close { .. }) => out.close = true,
             SessionInput::Command(_)
             | SessionInput::Open
+            | SessionInput::Handed(_)
             | SessionInput::Timer
             | SessionInput::Store(_) => {}
         }
