@@ -130,6 +130,7 @@ impl Session for Source {
                 self.deadline = None;
             }
             SessionInput::Store(_) => seen.store_events += 1,
+            SessionInput::Handed(_) => {}
         }
     }
     fn next_deadline(&self) -> Option<Instant> {
