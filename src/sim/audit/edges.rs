@@ -255,7 +255,9 @@ impl Desk<'_> {
     fn waits(&self, step: &Step<'_>, old: &DeliveryRow, new: &DeliveryRow, cause: Cause) -> Check {
         let claim = self.claim(step)?;
         let claimed = old.claimed_at.unwrap_or(old.since);
-        let from = claim.answer.map_or(claimed, |(_, wall)| wall.max(claimed));
+        // An answer that came too late had no part in it.
+        let answer = claim.answer.filter(|_| cause != Cause::AckTimeout);
+        let from = answer.map_or(claimed, |(_, wall)| wall.max(claimed));
         let soft = SOFT.contains(&cause);
         let asked = match claim.answer {
             Some((Answer::Reject { retry_after, .. }, _)) if soft => retry_after,

@@ -119,8 +119,8 @@ impl SimStore {
         let mut results = Results::new();
         for blob in blobs {
             let hit = self.hit(Kind::Remove, "remove", blob);
-            if matches!(hit, Hit::None | Hit::After(_)) {
-                self.disk.unlink(blob);
+            if matches!(hit, Hit::None | Hit::After(_)) && !self.disk.unlink(blob) {
+                self.never.nothing_there(blob);
             }
             let result = match hit {
                 Hit::None => Ok(()),
