@@ -1,5 +1,5 @@
-//! Small worlds to the last: every order and every crash point within stated bounds, and every store
-//! call failing once.
+//! Small worlds to the last: every order and every crash point within stated bounds, and every
+//! store call failing once.
 
 use std::time::Instant;
 

@@ -1,6 +1,6 @@
 //! The promises a small world must keep, checked after everything that changes a store or leaves a
-//! site. Small and obvious, and no part of the core decides anything here: rows are decoded with the
-//! ledger's codec, the rest is counted anew.
+//! site. Small and obvious, and no part of the core decides anything here: rows are decoded with
+//! the ledger's codec, the rest is counted anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -12,8 +12,8 @@ use super::world::{Rules, World};
 pub struct Bounds {
     /// How finely the world is taken apart, and how much may befall it.
     pub rules: Rules,
-    /// How often another choice may be taken than the one that is next when nothing races; `None` is
-    /// as often as there is a choice. Crashes do not count.
+    /// How often another choice may be taken than the one that is next when nothing races; `None`
+    /// is as often as there is a choice. Crashes do not count.
     pub turns: Option<u32>,
     /// Whether both sites start with an empty store instead of a session between them.
     pub cold: bool,
@@ -123,7 +123,8 @@ pub fn explore(workload: &[Op], bounds: Bounds) -> Result<Report, Box<Failure>> 
             explorer.stack.pop();
             continue;
         };
-        // What is next when nothing races is free, and so are faults: they have a count of their own.
+        // What is next when nothing races is free, and so are faults: they have a count of their
+        // own.
         let costs = bounds.turns.is_some() && frame.next > 0 && !choice.is_fault();
         frame.next += 1;
         let Some(turns) = frame.turns.checked_sub(u32::from(costs)) else { continue };

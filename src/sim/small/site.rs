@@ -355,9 +355,9 @@ impl Site {
         self.inbox.push(Input::Closed { conn, why: String::new() });
     }
 
-    /// Does what the node asks at once, if it is one of the errands that need no choice. Unless start-up
-    /// is to come to its `end`, sweeping stops behind the folders that can hold a file, and what it
-    /// leaves changes nothing.
+    /// Does what the node asks at once, if it is one of the errands that need no choice. Unless
+    /// start-up is to come to its `end`, sweeping stops behind the folders that can hold a file,
+    /// and what it leaves changes nothing.
     pub fn errand(&mut self, errand: Errand, end: bool) -> Option<Input> {
         /// Folders that files of a small world may lie in.
         const FOLDERS: u8 = 16;

@@ -1,4 +1,5 @@
-//! The small worlds themselves: steps that do not race lead to one world, and what is broken is found.
+//! The small worlds themselves: steps that do not race lead to one world, and what is broken is
+//! found.
 
 use consign_core::ledger::Table;
 

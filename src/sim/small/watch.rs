@@ -1,6 +1,6 @@
-//! The auditor looks on: what happens on one path is shown to it, as the simulator's own worlds show
-//! theirs. It cannot be copied, so it never looks on while a world is explored, only when one path is
-//! walked.
+//! The auditor looks on: what happens on one path is shown to it, as the simulator's own worlds
+//! show theirs. It cannot be copied, so it never looks on while a world is explored, only when one
+//! path is walked.
 
 use std::cell::RefCell;
 use std::rc::Rc;

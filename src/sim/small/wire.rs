@@ -75,6 +75,7 @@ impl World {
         let session = Rc::make_mut(&mut end.session);
         session.step(now, input, &mut out);
         session.step(now, SessionInput::Room(ROOM), &mut out);
+        session.step(now, SessionInput::Handed(u64::MAX), &mut out);
         end.print = print(&format!("{:?}", end.session));
         self.carry(i, conn, out)
     }

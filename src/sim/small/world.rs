@@ -98,8 +98,8 @@ impl World {
         Ok(World { workload: workload.into(), rules, ..world })
     }
 
-    /// Every choice there is now: first what the world does by itself, in the order in which it would
-    /// be done if nothing raced, then what may befall it.
+    /// Every choice there is now: first what the world does by itself, in the order in which it
+    /// would be done if nothing raced, then what may befall it.
     #[must_use]
     pub fn choices(&self) -> Vec<Choice> {
         let mut all = self.steps();
@@ -220,6 +220,11 @@ impl World {
         self.next
     }
 
+    /// Whether there are any clients without a good answer.
+    pub(super) fn is_refused(&self) -> bool {
+        self.sites.iter().any(|site| !site.unanswered.is_empty())
+    }
+
     /// Clients that got no good answer come again. Returns whether there are any.
     pub(super) fn ask_again(&mut self) -> Result<bool, super::Broken> {
         let mut any = false;
@@ -313,8 +318,8 @@ impl World {
         self.crash(i, how)
     }
 
-    /// A process dies. What it had sent and has not arrived is lost; that some of it did arrive is the
-    /// same world with those steps taken before.
+    /// A process dies. What it had sent and has not arrived is lost; that some of it did arrive is
+    /// the same world with those steps taken before.
     pub(super) fn crash(&mut self, i: SiteIx, how: Death) -> Checked {
         self.sites[i].die(how == Death::PowerCut);
         self.break_ends(other(i));
@@ -470,9 +475,9 @@ impl World {
 
     /// A fingerprint of everything that decides how the world goes on.
     ///
-    /// Nodes and sessions are compared by their debug output, which shows everything but the inside of
-    /// a hasher, and that follows from how much of which content it has seen; stores by their rows and
-    /// files. Equal worlds go on equally, so that each is explored once.
+    /// Nodes and sessions are compared by their debug output, which shows everything but the inside
+    /// of a hasher, and that follows from how much of which content it has seen; stores by their
+    /// rows and files. Equal worlds go on equally, so that each is explored once.
     #[must_use]
     pub fn print(&self) -> u128 {
         let World { sites, now, check, workload: _, next, rules, watch: _, nth: _ } = self;
