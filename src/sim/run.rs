@@ -143,6 +143,8 @@ impl Run {
             }
         }
         if self.goes_on() {
+            // A step of its own, so that a replay up to it takes this last look too.
+            self.world.steps += 1;
             self.world.look(true);
         }
     }
