@@ -1,7 +1,7 @@
 //! What a turn of a node's loop shows: its clocks, its memory, whether it gets anywhere; and what the
 //! node says.
 
-use consign_core::id::{BlobNo, Epoch, Seq};
+use consign_core::id::{BlobNo, Epoch, Seq, SiteNo};
 use consign_core::ledger::rows::{MetaName, State};
 use consign_core::limits::{BATCH_ROWS, CLASSES, SESSION_INFLIGHT, TURN_INPUTS, WINDOW};
 use consign_core::node::{Note, ReconcileSummary};
@@ -62,7 +62,9 @@ impl Desk<'_> {
         self.site.clock = Clock::default();
         self.site.links.clear();
         self.site.unsaid.clear();
-        self.site.reached.clear();
+        let partial = self.site.disk.incoming.values();
+        self.site.reached =
+            partial.map(|row| ((row.digest, SiteNo(row.source)), row.offset)).collect();
         self.world.totals.restarts += u64::from(!first);
         self.tell_of_site(format!("starts, boot {boot}"));
         Ok(())
