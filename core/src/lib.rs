@@ -29,6 +29,8 @@ pub mod delivery;
 #[cfg(feature = "tls")]
 pub mod driver;
 pub mod gate;
+#[cfg(feature = "tls")]
+mod handover;
 pub mod hash;
 #[cfg(feature = "serde")]
 mod hexed;

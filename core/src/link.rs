@@ -20,6 +20,7 @@ use core::fmt;
 use core::time::Duration;
 
 use crate::code::Goodbye;
+use crate::handover::Handover;
 use crate::sendbuf::SendBuffer;
 use crate::session::{Identity, Session, SessionCommand, SessionInput, SessionOut};
 use crate::store::StoreEvent;
@@ -105,6 +106,7 @@ pub struct Link {
     session: Option<Box<dyn Session>>,
     out: SessionOut,
     pending: SendBuffer,
+    handover: Handover,
     phase: Phase,
     end: Option<End>,
     timeouts: Timeouts,
@@ -135,6 +137,7 @@ impl Link {
             session: None,
             out: SessionOut::default(),
             pending: SendBuffer::new(),
+            handover: Handover::default(),
             phase: Phase::Ready,
             end: None,
             timeouts,
@@ -283,6 +286,9 @@ impl Link {
     /// Asks the session for bulk if there is room, and encrypts everything that is to be sent. Returns
     /// whether there is more to send than before.
     pub fn fill(&mut self, now: Now) -> bool {
+        if let Some(bytes) = self.handover.news() {
+            self.step(now, SessionInput::Handed(bytes));
+        }
         let before = self.pending.len();
         let queued = self.queued();
         if queued <= OUTPUT_LOW {
@@ -301,6 +307,7 @@ impl Link {
     /// The socket took the first `n` of them.
     pub fn sent(&mut self, n: usize) {
         self.pending.sent(n);
+        self.handover.sent(n);
         self.replies = self.replies.min(self.pending.len());
     }
 
@@ -432,6 +439,7 @@ impl Link {
         if self.phase != Phase::Open || self.out.bytes.is_empty() {
             return;
         }
+        let plain = self.out.bytes.len() as u64;
         let Link { tls, out, pending, .. } = self;
         match tls {
             None => pending.adopt(&mut out.bytes),
@@ -439,10 +447,11 @@ impl Link {
                 let sealed = tls.send(&out.bytes, pending);
                 out.bytes.clear();
                 if let Err(fault) = sealed {
-                    self.fail(now, fault.into());
+                    return self.fail(now, fault.into());
                 }
             }
         }
+        self.handover.put(plain, self.pending.len());
     }
 
     /// Ends it for a fault that the peer should still hear of.

@@ -406,6 +406,8 @@ impl Session for AdminSession {
                     self.downloaded(now, step, out);
                 }
             }
+            // An answer to a local client may take its time.
+            SessionInput::Handed(_) => {}
             SessionInput::Timer => {
                 if let Some(event) = self.conn.timer(now, &mut out.bytes) {
                     self.event(now, event, out);

@@ -1,8 +1,9 @@
 //! `consign sim`: networks of sites that live and fail in this process, on virtual time.
 
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -11,9 +12,10 @@ use consign_core::plant::Plant;
 use crate::cli::VERSION;
 use crate::exit::{Exit, Failure, Global};
 use crate::out;
+use crate::record::Recording;
 use crate::sim::audit::Totals;
 use crate::sim::net::Topology;
-use crate::sim::run::{Report, run as simulate};
+use crate::sim::run::{Report, header, run as simulate, run_recorded};
 use crate::sim::scenario;
 use crate::sim::swarm::{Kind, Options};
 
@@ -187,7 +189,7 @@ pub fn run(args: &SimArgs, global: &Global) -> Result<Exit, Failure> {
         Some(seed) => seed,
         None => {
             getrandom::u64().map_err(|e| {
-                Failure::new(Exit::Failed, "CN0701", format!("no seed could be drawn: {e}"))
+                Failure::new(Exit::Failed, "CN0625", format!("no seed could be drawn: {e}"))
             })? >> 32
         }
     };
@@ -198,11 +200,43 @@ pub fn run(args: &SimArgs, global: &Global) -> Result<Exit, Failure> {
     let started = Instant::now();
     let sum = run_all(args, first, global)?;
     let took = started.elapsed();
+    let mut shown = (sample, args.until);
     if let Some(failed) = &sum.failed {
-        tell::failure(args, failed, global)?;
+        shown = tell::failure(args, failed, global)?;
+    }
+    if let Some(file) = &args.trace {
+        record(file, &shown.0, shown.1)?;
     }
     tell::summary(&sum, first, took, global);
     Ok(if sum.failed.is_some() { Exit::Failed } else { Exit::Done })
+}
+
+/// Runs it once more and writes down what every node took in and did.
+fn record(file: &Path, options: &Options, until: Option<u64>) -> Result<(), Failure> {
+    let unwritten = |e: &std::io::Error| {
+        let message = format!("the recording {} cannot be made: {e}", file.display());
+        let failure = Failure::new(Exit::Failed, "CN0701", message);
+        match e.kind() {
+            ErrorKind::AlreadyExists => {
+                failure.help("a recording is never overwritten: give another name")
+            }
+            _ => failure,
+        }
+    };
+    let fault = Arc::new(Mutex::new(None));
+    let keep = fault.clone();
+    let on_fault = Box::new(move |e: &std::io::Error| {
+        *keep.lock().unwrap_or_else(PoisonError::into_inner) = Some(unwritten_kind(e));
+    });
+    let recording =
+        Recording::create(file, &header(options), on_fault).map_err(|e| unwritten(&e))?;
+    run_recorded(options, until, recording)?;
+    let fault = fault.lock().unwrap_or_else(PoisonError::into_inner).take();
+    fault.map_or(Ok(()), |e| Err(unwritten(&e)))
+}
+
+fn unwritten_kind(e: &std::io::Error) -> std::io::Error {
+    std::io::Error::new(e.kind(), e.to_string())
 }
 
 /// Tells named stories.

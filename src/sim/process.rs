@@ -12,12 +12,14 @@ use consign_core::ledger::read::Recovery;
 use consign_core::limits::{SESSION_INFLIGHT, TURN_INPUTS};
 use consign_core::link::Timeouts;
 use consign_core::node::{Action, Input, Node, RecoverError};
-use consign_core::pump::{Host, Pump};
+use consign_core::pump::{Host, Pump, Tap};
 use consign_core::session::peer::PeerSession;
 use consign_core::session::{Identity, SessionConfig};
 use consign_core::store::{Batch, StoreEvent};
 use consign_core::time::{Instant, Now};
 use consign_core::tls::TlsSetup;
+
+use crate::record::Recorder;
 
 use super::client::{Client, Job, Told, Wishes};
 use super::net::Sock;
@@ -107,9 +109,9 @@ impl Process {
         self.pump.node()
     }
 
-    /// The pump.
-    pub fn pump(&mut self) -> &mut Pump {
-        &mut self.pump
+    /// Has everything written down that goes into the node and comes out.
+    pub fn record(&mut self, recorder: Option<Recorder>) {
+        self.pump.set_tap(recorder.map(|tap| Box::new(tap) as Box<dyn Tap + Send>));
     }
 
     /// When the node wants to be woken by its clock.

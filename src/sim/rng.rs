@@ -29,6 +29,7 @@ impl Rng {
     }
 
     /// 64 random bits.
+    #[allow(clippy::should_implement_trait)] // It never ends, and lends itself to no adapters.
     pub fn next(&mut self) -> u64 {
         let [a, b, c, d] = self.0;
         let out = a.wrapping_add(d).rotate_left(23).wrapping_add(a);

@@ -10,6 +10,7 @@ use super::swarm::Options;
 use super::time::Micros;
 use super::world::{Event, World};
 use crate::exit::Failure;
+use crate::record::{Header, Recording};
 
 /// After faults have stopped, everything owed must have come to its end within this time.
 pub const PATIENCE: Duration = Duration::from_secs(4 * 3600);
@@ -59,6 +60,27 @@ pub fn run_telling(options: &Options, until: Option<u64>, lines: usize) -> Resul
         run.world.watch.keep = lines;
     }
     Ok(run.go())
+}
+
+/// Runs it and writes down what every node took in and did, for [`crate::record::replay`].
+///
+/// # Errors
+/// As [`run`].
+pub fn run_recorded(
+    options: &Options,
+    until: Option<u64>,
+    recording: Recording,
+) -> Result<Report, Failure> {
+    let mut run = Run::new(options)?;
+    run.until = until.unwrap_or(u64::MAX);
+    run.world.recording = Some(recording);
+    Ok(run.go())
+}
+
+/// What a recording of a run says about where it comes from.
+#[must_use]
+pub fn header(options: &Options) -> Header {
+    Header::new("sim").option("options", options)
 }
 
 /// Lines about the last steps, unless told otherwise.

@@ -18,6 +18,8 @@ use consign_core::store::Snapshot;
 use consign_core::time::{Instant, UnixMillis};
 use consign_core::tls::TlsSetup;
 
+use crate::record::Recording;
+
 use super::client::Job;
 use super::clocks::Clocks;
 use super::net::{Net, NetEvent, Sock};
@@ -99,6 +101,8 @@ pub struct World {
     pub tls: Vec<TlsSetup>,
     /// Turns of the world.
     pub steps: u64,
+    /// Where every node's inputs and effects are written, if anywhere.
+    pub recording: Option<Recording>,
     waiting: Vec<Input>,
 }
 
@@ -146,6 +150,7 @@ impl World {
             jobs: 0,
             tls,
             steps: 0,
+            recording: None,
             waiting: Vec::new(),
         }
     }
@@ -379,11 +384,18 @@ impl World {
         let boot = recovery.meta_value(MetaName::Boot) + 1;
         let now = site.clocks.start(self.now, high);
         let every = self.options.knobs.checkpoint_every;
+        let tap = self.recording.as_ref().map(|recording| {
+            recording.note(&format!("{} {} starts", self.now, site.config.name));
+            recording.start(ix as u32, &site.config, &recovery, now)
+        });
         let started = Process::start(&site.config, every, recovery, self.now, now);
         site.inbox.clear();
         site.frozen_until = Micros::ZERO;
         match started {
-            Ok(process) => site.process = Some(process),
+            Ok(mut process) => {
+                process.record(tap);
+                site.process = Some(process);
+            }
             Err(error) => {
                 let why = format!("does not start: {error}");
                 return self.watch.say(self.now, ix, || why);
@@ -412,6 +424,9 @@ impl World {
         let now = self.now;
         if how == Death::Stopped {
             self.say_goodbye(ix);
+        }
+        if let Some(recording) = &self.recording {
+            recording.note(&format!("{now} {} ends: {how:?}", self.sites[ix].config.name));
         }
         let site = &mut self.sites[ix];
         let Some(mut process) = site.process.take() else { return };

@@ -5,6 +5,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use super::accept::{No, Pending, What, full};
 use super::stage::Intent;
@@ -21,9 +22,11 @@ use crate::limits::RESERVE_STEP;
 use crate::plant::Plant;
 use crate::session::{Broken, Promise, SessionCommand};
 use crate::store::{Errand, StoreFault};
-use crate::time::Now;
+use crate::time::{Instant, Now};
 use crate::wire::Offer;
 
+/// How long a file that could not be removed is left alone.
+const UNLINK_AGAIN: Duration = Duration::from_secs(60);
 /// Digest of content that is not known beforehand.
 const UNKNOWN: BlobDigest = BlobDigest([0; 32]);
 
@@ -52,6 +55,8 @@ pub(super) struct Incoming {
     doomed: BTreeMap<BlobNo, DoomedRow>,
     /// Files to be unlinked once the batch that doomed them is durable.
     unlinks: VecDeque<(BatchNo, BlobNo)>,
+    /// Files that could not be removed, and when that is tried again.
+    stuck: VecDeque<(Instant, BlobNo)>,
 }
 
 impl Incoming {
@@ -423,8 +428,17 @@ impl Node {
         self.incoming.unlinks.push_back((self.stage.number(), blob));
     }
 
+    /// When a file that could not be removed is tried again.
+    pub(super) fn stuck_deadline(&self) -> Option<Instant> {
+        self.incoming.stuck.front().map(|(at, _)| *at)
+    }
+
     /// Files whose doom is durable are removed.
     pub(super) fn unlink(&mut self, out: &mut Vec<Action>) {
+        while self.stuck_deadline().is_some_and(|at| at <= self.now.mono) {
+            let Some((_, blob)) = self.incoming.stuck.pop_front() else { break };
+            out.push(Action::Errand(Errand::Unlink(blob)));
+        }
         let committed = self.gate.committed();
         let early = self.config.planted(Plant::EvictBeforeRecord);
         while self.incoming.unlinks.front().is_some_and(|(at, _)| early || *at <= committed) {
@@ -449,10 +463,14 @@ impl Node {
                 self.drop_doomed(blob);
                 self.summary.doomed += 1;
             }
-            Err(fault) => out.push(Action::Note(Note::Warn {
-                code: "unlink_failed",
-                text: format!("content file {blob} could not be removed: {fault}"),
-            })),
+            Err(fault) => {
+                // Its row stays, and its bytes stay charged, until it is gone.
+                self.incoming.stuck.push_back((self.now.mono.after(UNLINK_AGAIN), blob));
+                out.push(Action::Note(Note::Warn {
+                    code: "unlink_failed",
+                    text: format!("content file {blob} could not be removed: {fault}"),
+                }));
+            }
         }
     }
 

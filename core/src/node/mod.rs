@@ -352,10 +352,9 @@ impl Node {
         }
         let partials = self.partials_deadline().map(|at| self.now.instant_of(UnixMillis(at)));
         let stop = self.stopping.then_some(self.drain_by);
-        [self.conns_deadline(), self.full_deadline(), self.due_deadline(), partials, stop]
-            .into_iter()
-            .flatten()
-            .min()
+        let stuck = self.stuck_deadline();
+        let due = [self.conns_deadline(), self.full_deadline(), self.due_deadline()];
+        due.into_iter().chain([partials, stop, stuck]).flatten().min()
     }
 
     /// When the next delivery of a live session is due that is not due now.

@@ -46,6 +46,9 @@ pub enum SessionInput<'a> {
     /// So many bytes of bulk content may be appended to [`SessionOut::bytes`] now. Control frames and
     /// answers do not wait for it.
     Room(usize),
+    /// Of everything it has ever appended to [`SessionOut::bytes`], so many bytes are in the kernel's
+    /// hands by now. Comes in its own time, never twice with the same number.
+    Handed(u64),
     /// A deadline has passed.
     Timer,
     /// The node's word.

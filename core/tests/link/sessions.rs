@@ -57,6 +57,7 @@ impl Session for Echo {
             SessionInput::Command(SessionCommand::Close { .. }) => out.close = true,
             SessionInput::Command(_)
             | SessionInput::Open
+            | SessionInput::Handed(_)
             | SessionInput::Timer
             | SessionInput::Store(_) => {}
         }
@@ -129,6 +130,7 @@ impl Session for Source {
                 self.deadline = None;
             }
             SessionInput::Store(_) => seen.store_events += 1,
+            SessionInput::Handed(_) => {}
         }
     }
     fn next_deadline(&self) -> Option<Instant> {

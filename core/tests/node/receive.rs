@@ -1,5 +1,7 @@
 //! Taking content from peers and large content from local clients.
 
+use std::time::Duration;
+
 use consign_core::code::Refusal;
 use consign_core::hash::Hasher;
 use consign_core::id::{BlobNo, ConnId, TransferNo};
@@ -14,6 +16,34 @@ use consign_core::session::{
 use consign_core::store::{StoreEvent, StoreFault, StoreRequest};
 
 use crate::site::{Site, accepted, offer_blob, offer_inline, recovery, to_alpha, write};
+
+/// A file that cannot be removed now is removed later; until then its bytes stay charged.
+#[test]
+fn a_file_that_cannot_be_removed_is_tried_again() {
+    let mut site = Site::new(&["beta"]);
+    let client = site.client();
+    let ticket = TransferNo(1);
+    let reserve = SessionEvent::Reserve { ticket, size: Some(1 << 20) };
+    site.input(Input::Session(client, reserve));
+    site.settle();
+    let (blob, _, _) = accepted(&mut site);
+    write(&mut site, client, blob, 0, &[1; 10]);
+    site.store.request(client, StoreRequest::Abandon { blob });
+    let broken = SessionEvent::Broken { transfer: ticket, blob, why: Broken::Cut };
+    site.fail_unlinks = 2;
+    site.input(Input::Session(client, broken));
+    site.settle();
+    assert_eq!(recovery(&site.store).doomed.len(), 1);
+    assert_eq!(site.pump.node().status(site.now).used, 1 << 20);
+    for left in [1, 0] {
+        site.wait(Duration::from_secs(61));
+        site.settle();
+        assert_eq!(recovery(&site.store).doomed.len(), left);
+    }
+    assert_eq!(site.pump.node().status(site.now).used, 0);
+    assert_eq!(site.store.files().count(), 0);
+    site.audit();
+}
 
 #[test]
 fn a_small_segment_is_acked_after_its_commit() {

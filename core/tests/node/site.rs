@@ -20,7 +20,7 @@ use consign_core::session::{
     Content, Identity, Outcome, PeerLimits, Promise, Sending, SessionCommand, SessionEvent,
     Submission,
 };
-use consign_core::store::{Batch, Errand, Snapshot, StoreRequest};
+use consign_core::store::{Batch, Errand, Snapshot, StoreFault, StoreRequest};
 use consign_core::time::{Instant, Now, UnixMillis};
 use consign_core::wire::Offer;
 
@@ -60,6 +60,8 @@ pub struct Site {
     pub hold_due: bool,
     /// The content folder whose sweep is left to the test.
     pub hold_sweep: Option<u8>,
+    /// Removals of files that fail.
+    pub fail_unlinks: u32,
     held: Vec<Input>,
     next_conn: u32,
 }
@@ -108,6 +110,7 @@ impl Site {
             looks: 0,
             hold_due: false,
             hold_sweep: None,
+            fail_unlinks: 0,
             held: Vec::new(),
             next_conn: 1,
         }
@@ -148,6 +151,11 @@ impl Site {
                 }
             }
             Action::Errand(Errand::Sweep { folder, .. }) if self.hold_sweep == Some(folder) => {}
+            Action::Errand(Errand::Unlink(blob)) if self.fail_unlinks > 0 => {
+                self.fail_unlinks -= 1;
+                let result = Err(StoreFault::Io("input/output error".into()));
+                self.inbox.push_back(Input::Unlinked { blob, result });
+            }
             Action::Errand(errand) => {
                 self.looks += u64::from(errand == Errand::Probe);
                 self.inbox.extend(self.store.errand(errand));

@@ -211,6 +211,7 @@ impl World {
         let Some(session) = site.sessions.get_mut(&conn) else { return };
         session.step(self.now, input, &mut out);
         session.step(self.now, SessionInput::Room(256 << 10), &mut out);
+        session.step(self.now, SessionInput::Handed(u64::MAX), &mut out);
         self.carry(i, conn, out);
     }
 

@@ -300,6 +300,7 @@ impl Run {
             24..=29 => {
                 let room = [0, 500, 40_000, 300_000][self.rng.below(4) as usize];
                 self.step(site, SessionInput::Room(room));
+                self.step(site, SessionInput::Handed(u64::MAX));
             }
             30..=36 => self.act(site),
             37 if self.resizes => {

@@ -113,6 +113,8 @@ impl Script {
             self.room[site] = self.room[site].saturating_sub(more.bytes.len());
             stepped.add(more);
         }
+        // The driver's kernel takes everything at once.
+        stepped.add(self.world.sites[site].step(self.world.now, SessionInput::Handed(u64::MAX)));
         for event in &stepped.events {
             if let SessionEvent::Checkpoint { blob, offset, chain, .. } = event {
                 self.chains.insert((site, blob.0, *offset), chain.clone());

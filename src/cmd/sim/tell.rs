@@ -55,8 +55,14 @@ pub(super) fn summary(sum: &Sum, first: u64, took: Duration, global: &Global) {
 }
 
 /// A broken promise: what, the last steps, a smaller run if there is one, and the command.
-pub(super) fn failure(args: &SimArgs, failed: &Report, global: &Global) -> Result<(), Failure> {
-    let Some((at, violation)) = &failed.broken else { return Ok(()) };
+/// Gives back what was told of.
+pub(super) fn failure(
+    args: &SimArgs,
+    failed: &Report,
+    global: &Global,
+) -> Result<(Options, Option<u64>), Failure> {
+    let as_it_was = (failed.options.clone(), Some(failed.steps));
+    let Some((at, violation)) = &failed.broken else { return Ok(as_it_was) };
     let mut shown = failed.clone();
     if !args.no_shrink && args.until.is_none() && !args.tls {
         if !global.quiet && !global.json {
@@ -75,7 +81,7 @@ pub(super) fn failure(args: &SimArgs, failed: &Report, global: &Global) -> Resul
             "story": violation.story, "last_steps": again.last_steps, "command": command,
         });
         out::line(&object.to_string());
-        return Ok(());
+        return Ok((shown.options, Some(shown.steps)));
     }
     out::line(&format!("FAIL  seed {} step {} at {at}", shown.options.seed, shown.steps));
     out::line(&violation.to_string());
@@ -84,7 +90,10 @@ pub(super) fn failure(args: &SimArgs, failed: &Report, global: &Global) -> Resul
         out::line(&format!("  {line}"));
     }
     out::line(&format!("replay: {command}      ({VERSION})"));
-    Ok(())
+    if let Some(file) = &args.trace {
+        out::line(&format!("trace:  {}", file.display()));
+    }
+    Ok((shown.options, Some(shown.steps)))
 }
 
 /// The command line that runs exactly this again.

@@ -8,7 +8,7 @@ use consign_core::node::{Note, ReconcileSummary};
 use consign_core::time::Now;
 
 use super::Desk;
-use super::site::Holds;
+use super::site::{Holds, Site};
 use super::violation::{Check, demand};
 use crate::sim::seen::Death;
 use crate::sim::time::Micros;
@@ -62,9 +62,13 @@ impl Desk<'_> {
         self.site.clock = Clock::default();
         self.site.links.clear();
         self.site.unsaid.clear();
-        let partial = self.site.disk.incoming.values();
-        self.site.reached =
-            partial.map(|row| ((row.digest, SiteNo(row.source)), row.offset)).collect();
+        // What D holds of content on its way in is what a new life may go on from.
+        let Site { reached, disk, .. } = &mut *self.site;
+        reached.clear();
+        for row in disk.incoming.values() {
+            let reached = reached.entry((row.digest, SiteNo(row.source))).or_default();
+            *reached = (*reached).max(row.offset);
+        }
         self.world.totals.restarts += u64::from(!first);
         self.tell_of_site(format!("starts, boot {boot}"));
         Ok(())

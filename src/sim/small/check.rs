@@ -1,6 +1,6 @@
 //! The promises a small world must keep, checked after everything that changes a store or leaves a
-//! site. Small and obvious, and no part of the core decides anything here: rows are decoded with the
-//! ledger's codec, the rest is counted anew.
+//! site. Small and obvious, and no part of the core decides anything here: rows are decoded with
+//! the ledger's codec, the rest is counted anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -46,6 +46,7 @@ const HELD: &str = "what was acknowledged to the peer is durable here, row and c
 const ACKED: &str = "a delivery is Acked only if the peer has acknowledged it (I3)";
 const ATTEMPTS: &str =
     "attempts grow, are durable before an offer leaves, and are never reset (I6)";
+const SPENT: &str = "`spent` rises only for a segment's own failures, never past its limit (I6)";
 const CLAIMED: &str = "an offer leaves only for a durable claim of its session's epoch (I7, I8)";
 const COUNTS: &str = "counters, usage and indexes agree with the rows they count (I10)";
 const FILES: &str = "every file belongs to a row and every row to a whole file (I16)";
@@ -70,6 +71,8 @@ struct Known {
 #[derive(Clone, Debug, Default)]
 pub struct Check {
     sites: [Rc<Known>; 2],
+    /// Failures of its own that any one segment may have had; only failing stores cause any.
+    pub(super) spent_max: u32,
     print: u128,
 }
 
@@ -160,6 +163,10 @@ impl Check {
             let Some(segment) = ledger.segments.get(seq) else { continue };
             if row.state == State::Acked && !there.acked.contains(&segment.id) {
                 return broken(ACKED, format!("{}: {}", NAMES[site], segment.meta.name));
+            }
+            if row.spent > self.spent_max {
+                let found = format!("{}: {}: {}", NAMES[site], segment.meta.name, row.spent);
+                return broken(SPENT, found);
             }
             let before = known.attempts.insert((*seq, *to), row.attempts).unwrap_or(0);
             if row.attempts < before {

@@ -12,11 +12,13 @@ use super::world::{Rules, World};
 pub struct Bounds {
     /// How finely the world is taken apart, and how much may befall it.
     pub rules: Rules,
-    /// How often another choice may be taken than the one that is next when nothing races; `None` is
-    /// as often as there is a choice. Crashes do not count.
+    /// How often another choice may be taken than the one that is next when nothing races; `None`
+    /// is as often as there is a choice. Crashes do not count.
     pub turns: Option<u32>,
     /// Whether both sites start with an empty store instead of a session between them.
     pub cold: bool,
+    /// Whether one path to each end is walked again with the auditor looking on.
+    pub audited: bool,
 }
 
 /// What was explored.
@@ -94,11 +96,10 @@ struct Explorer {
     report: Report,
 }
 
-fn begin(workload: &[Op], bounds: &Bounds) -> Result<World, Broken> {
-    if bounds.cold {
-        return Ok(World::cold(workload, bounds.rules));
-    }
-    World::warm(workload, bounds.rules)
+fn begin(workload: &[Op], bounds: &Bounds, watched: bool) -> Result<World, Broken> {
+    let world = World::cold(if bounds.cold { workload } else { &[] }, bounds.rules);
+    let world = if watched { world.watched()? } else { world };
+    if bounds.cold { Ok(world) } else { world.warmed(workload) }
 }
 
 /// Explores a workload.
@@ -113,7 +114,7 @@ pub fn explore(workload: &[Op], bounds: Bounds) -> Result<Report, Box<Failure>> 
         stack: Vec::new(),
         report: Report { workloads: 1, ..Report::default() },
     };
-    match begin(workload, &bounds) {
+    match begin(workload, &bounds, false) {
         Ok(world) => explorer.visit(world, bounds.turns.unwrap_or(u32::MAX))?,
         Err(broken) => return Err(explorer.failure(&[], broken)),
     }
@@ -122,7 +123,8 @@ pub fn explore(workload: &[Op], bounds: Bounds) -> Result<Report, Box<Failure>> 
             explorer.stack.pop();
             continue;
         };
-        // What is next when nothing races is free, and so are faults: they have a count of their own.
+        // What is next when nothing races is free, and so are faults: they have a count of their
+        // own.
         let costs = bounds.turns.is_some() && frame.next > 0 && !choice.is_fault();
         frame.next += 1;
         let Some(turns) = frame.turns.checked_sub(u32::from(costs)) else { continue };
@@ -154,15 +156,31 @@ impl Explorer {
             if let Err(broken) = world.clone().rest(&mut path) {
                 return Err(self.failure(&path, broken));
             }
+            if self.bounds.audited {
+                self.audit(&path)?;
+            }
         }
         self.stack.push(Frame { world, choices, next: 0, turns });
         Ok(())
     }
 
+    /// Walks the path to where the explorer is, and `more`, with the auditor looking on.
+    fn audit(&self, more: &[Choice]) -> Result<(), Box<Failure>> {
+        let walk = || {
+            let mut world = begin(&self.workload, &self.bounds, true)?;
+            self.taken().chain(more).try_for_each(|choice| world.take(*choice))?;
+            world.settled()
+        };
+        walk().map_err(|broken| self.failure(more, broken))
+    }
+
+    fn taken(&self) -> impl Iterator<Item = &Choice> {
+        self.stack.iter().filter_map(|f| f.choices.get(f.next.checked_sub(1)?))
+    }
+
     /// The path to where the explorer is, and `more`.
     fn failure(&self, more: &[Choice], broken: Broken) -> Box<Failure> {
-        let taken = self.stack.iter().filter_map(|f| f.choices.get(f.next.checked_sub(1)?));
-        let path = taken.chain(more).copied().collect();
+        let path = self.taken().chain(more).copied().collect();
         Box::new(Failure { workload: self.workload.clone(), bounds: self.bounds, path, broken })
     }
 }
@@ -176,7 +194,7 @@ pub fn replay(workload: &[Op], bounds: &Bounds, path: &[Choice]) -> Result<World
         let path = path.iter().take(steps).copied().collect();
         Box::new(Failure { workload: workload.to_vec(), bounds: *bounds, path, broken })
     };
-    let mut world = begin(workload, bounds).map_err(|broken| failure(0, broken))?;
+    let mut world = begin(workload, bounds, false).map_err(|broken| failure(0, broken))?;
     for (i, choice) in path.iter().enumerate() {
         world.take(*choice).map_err(|broken| failure(i + 1, broken))?;
     }

@@ -1,5 +1,5 @@
-//! Small worlds, tried out to the last: every interleaving and every crash point of every workload of
-//! up to three operations between two sites, enumerated, not sampled.
+//! Small worlds, tried out to the last: every interleaving and every crash point of every workload
+//! of up to three operations between two sites, enumerated, not sampled.
 
 mod check;
 mod explore;
@@ -7,6 +7,7 @@ mod nth;
 mod ops;
 mod plans;
 mod site;
+mod watch;
 mod wire;
 mod world;
 

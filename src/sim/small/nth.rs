@@ -1,14 +1,15 @@
 //! The Nth store call fails, for every N: what was promised stays, and everything recovers.
 //!
 //! A story is run in the order in which things happen when nothing races. Each call of a store is
-//! counted, on both sites together; one of them fails. A full disk must pass by itself; a store that
-//! is broken stops the process, and a new start must recover; a power cut may come right before or
-//! right after a call takes effect. A client that was refused, or whose site died before it answered,
-//! hands its segment in again, as a user would. In the end everything must have crossed.
+//! counted, on both sites together; one of them fails. A full disk must pass by itself; a store
+//! that is broken stops the process, and a new start must recover; a power cut may come right
+//! before or right after a call takes effect. A client that was refused, or whose site died before
+//! it answered, hands its segment in again, as a user would. In the end everything must have
+//! crossed.
 //!
-//! Not every call can fail in every way: reads and removals know no full disk, and looking for content
-//! and sweeping (one call for all folders of one start) have no way to say that they failed, so only a
-//! power cut befalls them.
+//! Not every call can fail in every way: reads and removals know no full disk, and looking for
+//! content and sweeping (one call for all folders of one start) have no way to say that they
+//! failed, so only a power cut befalls them.
 
 use std::fmt;
 
@@ -23,6 +24,7 @@ use super::check::{Broken, broken};
 use super::ops::{Choice, Op, What};
 use super::site;
 use super::world::{Rules, World};
+use crate::sim::seen::Death;
 
 /// How a store call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -240,8 +242,8 @@ impl fmt::Display for NthFailure {
     }
 }
 
-/// Runs a story again and again, with its first, second, … store call failing, until a run ends before
-/// the count is reached.
+/// Runs a story again and again, with its first, second, … store call failing, until a run ends
+/// before the count is reached.
 ///
 /// # Errors
 /// The first run that breaks a promise.
@@ -269,9 +271,11 @@ pub fn fail_at(story: Story, at: u64, fault: Fault) -> Result<(), Box<NthFailure
 fn run(story: Story, at: u64, fault: Fault) -> Result<Nth, Box<NthFailure>> {
     let rules = Rules { fine: false, crashes: 0, waits: u8::MAX, plant: None };
     let mut world = World::cold(&story.ops(), rules);
+    world.check.spent_max = 1;
     world.nth = Some(Nth { at, fault, seen: 0, hit: None });
     let mut path = Vec::new();
-    let ran = play(&mut world, story, &mut path);
+    let ran = world.watch.begin(world.now, &world.sites);
+    let ran = ran.and_then(|()| play(&mut world, story, &mut path));
     let nth = world.nth.take();
     let call = nth.as_ref().and_then(|nth| nth.hit);
     match (ran, nth) {
@@ -283,7 +287,7 @@ fn run(story: Story, at: u64, fault: Fault) -> Result<Nth, Box<NthFailure>> {
 
 fn play(world: &mut World, story: Story, path: &mut Vec<Choice>) -> Result<(), Broken> {
     const LONG: &str = "once faults stop, the world comes to rest (I28)";
-    let mut restarted = false;
+    let (mut restarted, mut asked) = (false, false);
     for _ in 0..5_000 {
         let first = match world.first() {
             // A cut does not wait until everything is done.
@@ -293,16 +297,22 @@ fn play(world: &mut World, story: Story, path: &mut Vec<Choice>) -> Result<(), B
             first => first,
         };
         match first {
-            Some(Choice::Wait) | None if world.ask_again() => {}
+            Some(Choice::Wait) | None if !asked && world.ask_again()? => asked = true,
+            None if world.is_refused() => {
+                asked = false;
+                path.push(Choice::Wait);
+                world.take(Choice::Wait)?;
+            }
             // A file that could not be removed stays doomed, and charged, until the next start.
             Some(Choice::Wait) if unlink_failed(world) && !restarted => {
                 restarted = true;
                 for site in 0..2 {
-                    world.crash(site, false)?;
+                    world.crash(site, Death::Killed)?;
                 }
             }
             None => return world.settled(),
             Some(choice) => {
+                asked &= choice != Choice::Wait;
                 path.push(choice);
                 world.take(choice)?;
             }

@@ -116,8 +116,8 @@ impl fmt::Display for Op {
     }
 }
 
-/// Every workload of `len` operations out of `ops`, in order, but for those that are another one with
-/// the names of twins exchanged: a twin comes after the segment whose content it shares.
+/// Every workload of `len` operations out of `ops`, in order, but for those that are another one
+/// with the names of twins exchanged: a twin comes after the segment whose content it shares.
 #[must_use]
 pub fn workloads(ops: &[Op], len: usize) -> Vec<Vec<Op>> {
     let mut all = vec![Vec::new()];

@@ -1,4 +1,5 @@
-//! Which small worlds are tried out, and how far: in every run of the tests, and when there is time.
+//! Which small worlds are tried out, and how far: in every run of the tests, and when there is
+//! time.
 //!
 //! | | operations | crashes | another choice than the next | grain |
 //! |---|---|---|---|---|
@@ -15,17 +16,21 @@
 //! | | 3 | at any point, 1 | none | coarse |
 //! | | 3 | those of the workload | up to 2 | coarse |
 //!
-//! "Another choice than the next" counts how often something else happens than what would if nothing
-//! raced: another site moves first, an answer is overtaken, the next operation begins early. Where it
-//! says *every*, nothing is left out but what follows; every other line leaves out the rest, because
-//! there are too many of them.
+//! "Another choice than the next" counts how often something else happens than what would if
+//! nothing raced: another site moves first, an answer is overtaken, the next operation begins
+//! early. Where it says *every*, nothing is left out but what follows; every other line leaves out
+//! the rest, because there are too many of them.
+//!
+//! The auditor looks on where one path to each end is walked again, but for the lines of two
+//! operations with a crash, which have too many ends; the checker of small worlds sees every step
+//! of every path.
 //!
 //! Left out everywhere: time passes only when nothing else can happen, and at most once before the
 //! world is run to its rest without further faults. Everything on its way in one direction arrives
 //! together, or, if there is more of it than a checkpoint, its first half. The store does what a
 //! connection asks of it in order. The coarse grain answers all reads of a site together, and lets
-//! commits and what a node tells its sessions be heard of at once; in the fine grain these are steps
-//! of their own, in any order.
+//! commits and what a node tells its sessions be heard of at once; in the fine grain these are
+//! steps of their own, in any order.
 
 use super::explore::Bounds;
 use super::ops::{Op, What, workloads};
@@ -47,7 +52,13 @@ pub struct Plan {
 impl Plan {
     const fn new(name: &'static str, len: usize, crashes: u8, turns: Option<u32>) -> Plan {
         let rules = Rules { fine: false, crashes, waits: 1, plant: None };
-        Plan { name, len, files: true, bounds: Bounds { rules, turns, cold: false } }
+        Plan { name, len, files: true, bounds: Bounds { rules, turns, cold: false, audited: true } }
+    }
+
+    /// The auditor does not look on: there are too many ends.
+    const fn unaudited(mut self) -> Plan {
+        self.bounds.audited = false;
+        self
     }
 
     const fn without_files(self) -> Plan {
@@ -72,7 +83,7 @@ impl Plan {
 pub const ALWAYS: [Plan; 5] = [
     Plan::new("1 operation, every order, 1 crash, no file", 1, 1, None).without_files(),
     Plan::new("1 operation, 3 turns, 1 crash", 1, 1, Some(3)),
-    Plan::new("2 operations, no turn, 1 crash", 2, 1, Some(0)),
+    Plan::new("2 operations, no turn, 1 crash", 2, 1, Some(0)).unaudited(),
     Plan::new("2 operations, 2 turns", 2, 0, Some(2)),
     Plan::new("3 operations, no turn", 3, 0, Some(0)),
 ];
@@ -85,7 +96,7 @@ pub const FULL: [Plan; 7] = [
         .fine(),
     Plan::new("1 operation, 1 turn, 2 crashes", 1, 2, Some(1)),
     Plan::new("2 operations, every order, no file", 2, 0, None).without_files(),
-    Plan::new("2 operations, 1 turn, 1 crash", 2, 1, Some(1)),
+    Plan::new("2 operations, 1 turn, 1 crash", 2, 1, Some(1)).unaudited(),
     Plan::new("3 operations, no turn, 1 crash", 3, 1, Some(0)),
     Plan::new("3 operations, 2 turns", 3, 0, Some(2)),
 ];

@@ -20,7 +20,7 @@ use consign_core::pump::{Host, Pump};
 use consign_core::segment::Destinations;
 use consign_core::session::peer::PeerSession;
 use consign_core::session::{
-    Content, Promise, SessionCommand, SessionConfig, SessionEvent, Submission,
+    Accepted, Content, Promise, SessionCommand, SessionConfig, SessionEvent, Submission,
 };
 use consign_core::store::{Batch, Errand, ReadResult, Snapshot, StoreRequest};
 use consign_core::time::Instant;
@@ -102,6 +102,8 @@ pub(super) struct End {
     pub words: VecDeque<SessionCommand>,
     /// File requests that the store has not done.
     pub calls: VecDeque<Call>,
+    /// The beginning of a frame that has arrived, for whoever looks on.
+    pub heard: Vec<u8>,
     /// The epoch its HELLO bore.
     pub epoch: Option<Epoch>,
     /// Fingerprint of the session.
@@ -152,9 +154,9 @@ pub(super) enum Heard {
     /// It goes on.
     Nothing,
     /// Its segment is safe.
-    Safe,
-    /// It was refused.
-    No,
+    Safe(Accepted),
+    /// It was refused, with this code.
+    No(&'static str),
 }
 
 /// A store that is copied when it is changed.
@@ -326,10 +328,11 @@ impl Site {
                     client.write(blob);
                     Heard::Nothing
                 }
-                Promise::Accepted { .. } => Heard::Safe,
+                Promise::Accepted { accepted, .. } => Heard::Safe(accepted),
                 Promise::Start { .. } | Promise::Send(_) | Promise::Ack { .. } => Heard::Nothing,
             },
-            SessionCommand::Refuse { .. } | SessionCommand::Close { .. } => Heard::No,
+            SessionCommand::Refuse { refusal, .. } => Heard::No(refusal.word()),
+            SessionCommand::Close { why, .. } => Heard::No(why.word()),
             SessionCommand::Allowance(_) | SessionCommand::Answer { .. } => Heard::Nothing,
         }
     }
@@ -352,9 +355,10 @@ impl Site {
         self.inbox.push(Input::Closed { conn, why: String::new() });
     }
 
-    /// Does what the node asks at once, if it is one of the errands that need no choice: sweeping
-    /// stops behind the folders that can hold a file, and what it leaves changes nothing.
-    pub fn errand(&mut self, errand: Errand) -> Option<Input> {
+    /// Does what the node asks at once, if it is one of the errands that need no choice. Unless
+    /// start-up is to come to its `end`, sweeping stops behind the folders that can hold a file,
+    /// and what it leaves changes nothing.
+    pub fn errand(&mut self, errand: Errand, end: bool) -> Option<Input> {
         /// Folders that files of a small world may lie in.
         const FOLDERS: u8 = 16;
         match errand {
@@ -362,7 +366,7 @@ impl Site {
                 self.unlinks.push_back(blob);
                 None
             }
-            Errand::Sweep { folder, .. } if folder >= FOLDERS => None,
+            Errand::Sweep { folder, .. } if folder >= FOLDERS && !end => None,
             errand @ (Errand::Unpark(_)
             | Errand::Check(_)
             | Errand::Probe

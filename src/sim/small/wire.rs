@@ -19,7 +19,7 @@ use super::nth::{Call as Kind, Hit};
 use super::ops::{CHECKPOINT, other};
 use super::site::{Call, End, print, session_config};
 use super::world::{BEGIN, World};
-use crate::sim::seen::SiteIx;
+use crate::sim::seen::{Death, Seen, SiteIx};
 
 /// Room a session is given after each of its steps.
 const ROOM: usize = 256 << 10;
@@ -57,6 +57,7 @@ impl World {
             other: Some(to),
             closed: false,
             air: Vec::new(),
+            heard: Vec::new(),
             words: Default::default(),
             calls: Default::default(),
             epoch: None,
@@ -74,6 +75,7 @@ impl World {
         let session = Rc::make_mut(&mut end.session);
         session.step(now, input, &mut out);
         session.step(now, SessionInput::Room(ROOM), &mut out);
+        session.step(now, SessionInput::Handed(u64::MAX), &mut out);
         end.print = print(&format!("{:?}", end.session));
         self.carry(i, conn, out)
     }
@@ -95,10 +97,7 @@ impl World {
         if let Some(end) = to.and_then(|to| self.sites[other(i)].ends.get_mut(&to)) {
             end.air.extend_from_slice(&out.bytes);
         }
-        if out.close {
-            self.close(i, conn, String::new());
-        }
-        Ok(())
+        if out.close { self.close(i, conn, String::new()) } else { Ok(()) }
     }
 
     /// Looks at what leaves: a session hands out whole frames.
@@ -110,6 +109,8 @@ impl World {
                 no => return broken(WHOLE, format!("{}: {no:?}", NAMES[i])),
             };
             bytes = &bytes[used..];
+            let peer = other(i);
+            self.watch.see(self.now, i, &Seen::FrameSent { peer, conn, frame: &frame })?;
             let site = &mut self.sites[i];
             let Some(end) = site.ends.get_mut(&conn) else { return Ok(()) };
             match frame {
@@ -138,11 +139,14 @@ impl World {
 
     /// This end of a connection is over: the store does what was asked of it, the node hears of it,
     /// the other end has yet to learn.
-    fn close(&mut self, i: SiteIx, conn: ConnId, why: String) {
+    fn close(&mut self, i: SiteIx, conn: ConnId, why: String) -> Checked {
         let site = &mut self.sites[i];
-        let Some(end) = site.ends.remove(&conn) else { return };
+        let Some(end) = site.ends.remove(&conn) else { return Ok(()) };
         for call in end.calls {
-            site.store.request(conn, call.request());
+            let done = site.store.request(conn, call.request());
+            if let Some(StoreEvent::Finished { blob, .. }) = done {
+                self.watch.whole(self.now, i, blob, &site.store)?;
+            }
         }
         site.store.conn_ended(conn);
         site.print_store();
@@ -151,6 +155,7 @@ impl World {
             far.other = None;
             far.closed = true;
         }
+        Ok(())
     }
 
     /// A site learns that a connection is gone.
@@ -159,14 +164,26 @@ impl World {
         if closed {
             self.feed(i, conn, SessionInput::Eof)?;
         }
-        self.close(i, conn, if closed { String::new() } else { "reset".to_string() });
-        Ok(())
+        self.close(i, conn, if closed { String::new() } else { "reset".to_string() })
     }
 
     /// Bytes arrive.
     pub(super) fn arrive(&mut self, i: SiteIx, conn: ConnId, most: usize) -> Checked {
         let Some(end) = self.sites[i].ends.get_mut(&conn) else { return Ok(()) };
         let bytes: Vec<u8> = end.air.drain(..most.min(end.air.len())).collect();
+        if self.watch.is_on() {
+            end.heard.extend_from_slice(&bytes);
+            let heard = std::mem::take(&mut end.heard);
+            let mut rest = heard.as_slice();
+            while let Ok(Some((used, frame))) = wire::decode(rest) {
+                rest = &rest[used..];
+                let (peer, frame) = (other(i), &frame);
+                self.watch.see(self.now, i, &Seen::FrameArrived { peer, conn, frame })?;
+            }
+            if let Some(end) = self.sites[i].ends.get_mut(&conn) {
+                end.heard = rest.to_vec();
+            }
+        }
         self.feed(i, conn, SessionInput::Bytes(&bytes))
     }
 
@@ -203,7 +220,7 @@ impl World {
         let Some(call) = calls.pop_front() else { return Ok(()) };
         let hit = self.hit(Kind::of(&call));
         if hit == Hit::Before {
-            return self.crash(i, true);
+            return self.crash(i, Death::PowerCut);
         }
         let site = &mut self.sites[i];
         let event = match hit.fault() {
@@ -211,9 +228,12 @@ impl World {
             None => site.store.request(conn, call.request()),
         };
         site.print_store();
+        if let Some(StoreEvent::Finished { blob, .. }) = event {
+            self.watch.whole(self.now, i, blob, &site.store)?;
+        }
         self.check.durable(i, &self.sites[i].store)?;
         if hit == Hit::After {
-            return self.crash(i, true);
+            return self.crash(i, Death::PowerCut);
         }
         match event {
             Some(event) if self.sites[i].clients.contains_key(&conn) => {
@@ -250,7 +270,7 @@ impl World {
         let Some(batch) = self.sites[i].batch.take() else { return Ok(()) };
         let hit = self.hit(Kind::Commit);
         if hit == Hit::Before {
-            return self.crash(i, true);
+            return self.crash(i, Death::PowerCut);
         }
         let site = &mut self.sites[i];
         if let Some(fault) = hit.fault() {
@@ -258,9 +278,12 @@ impl World {
         }
         let answer = site.store.commit(&batch);
         site.print_store();
+        if matches!(answer, Input::Committed { .. }) {
+            self.watch.durable(self.now, i, &batch, &site.store)?;
+        }
         self.check.durable(i, &site.store)?;
         if hit == Hit::After {
-            return self.crash(i, true);
+            return self.crash(i, Death::PowerCut);
         }
         let fine = self.fine();
         let site = &mut self.sites[i];
@@ -281,7 +304,7 @@ impl World {
         }
         let hit = self.hit(Kind::Read);
         if matches!(hit, Hit::Before | Hit::After) {
-            return self.crash(i, true);
+            return self.crash(i, Death::PowerCut);
         }
         let fine = self.fine();
         let site = &mut self.sites[i];
@@ -311,7 +334,7 @@ impl World {
         let Some(blob) = self.sites[i].unlinks.pop_front() else { return Ok(()) };
         let hit = self.hit(Kind::Unlink);
         if hit == Hit::Before {
-            return self.crash(i, true);
+            return self.crash(i, Death::PowerCut);
         }
         let site = &mut self.sites[i];
         let answer = match hit.fault() {
@@ -320,9 +343,13 @@ impl World {
             }
             None => site.store.errand(Errand::Unlink(blob)),
         };
+        let gone = matches!(answer, Some(Input::Unlinked { result: Ok(()), .. }));
         site.inbox.extend(answer);
         site.print_store();
         self.check.durable(i, &site.store)?;
-        if hit == Hit::After { self.crash(i, true) } else { Ok(()) }
+        if gone {
+            self.watch.see(self.now, i, &Seen::FileGone(blob))?;
+        }
+        if hit == Hit::After { self.crash(i, Death::PowerCut) } else { Ok(()) }
     }
 }

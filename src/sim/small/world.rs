@@ -6,18 +6,21 @@ use std::time::Duration;
 use consign_core::id::ConnId;
 use consign_core::ledger::Table;
 use consign_core::ledger::read::{Answer, ReadRequest};
+use consign_core::ledger::rows::MetaName;
 use consign_core::node::{Action, Input, Node};
 use consign_core::plant::Plant;
 use consign_core::pump::Pump;
+use consign_core::segment::Destinations;
 use consign_core::session::{Session, SessionCommand};
 use consign_core::store::Errand;
 use consign_core::time::{Instant, Now, UnixMillis};
 
 use super::check::{Check, Checked, broken};
 use super::nth::{Call, Hit, Nth};
-use super::ops::{CHECKPOINT, Choice, Op, other};
+use super::ops::{CHECKPOINT, Choice, Op, What, other};
 use super::site::{Heard, Outbox, Site, Sites, print};
-use crate::sim::seen::SiteIx;
+use super::watch::Watch;
+use crate::sim::seen::{Death, Seen, SiteIx};
 
 /// When a small world begins: any time after the epoch would do.
 pub(super) const BEGIN: UnixMillis = UnixMillis(1_800_000_000_000);
@@ -52,6 +55,8 @@ pub struct World {
     workload: Rc<[Op]>,
     next: usize,
     rules: Rules,
+    /// Whoever looks on.
+    pub(super) watch: Watch,
     /// Set when store calls are to fail.
     pub(super) nth: Option<Nth>,
 }
@@ -67,6 +72,7 @@ impl World {
             workload: workload.into(),
             next: 0,
             rules,
+            watch: Watch::default(),
             nth: None,
         }
     }
@@ -76,13 +82,24 @@ impl World {
     /// # Errors
     /// When a promise is broken on the way there.
     pub fn warm(workload: &[Op], rules: Rules) -> Result<World, super::Broken> {
-        let mut world = World::cold(&[], rules);
+        World::cold(&[], rules).warmed(workload)
+    }
+
+    /// The auditor looks on from the beginning, until the world is dropped.
+    pub(super) fn watched(mut self) -> Result<World, super::Broken> {
+        self.watch.begin(self.now, &self.sites)?;
+        Ok(self)
+    }
+
+    /// Up, with a session, and with this workload before it.
+    pub(super) fn warmed(self, workload: &[Op]) -> Result<World, super::Broken> {
+        let (rules, mut world) = (self.rules, self);
         world.rest(&mut Vec::new())?;
         Ok(World { workload: workload.into(), rules, ..world })
     }
 
-    /// Every choice there is now: first what the world does by itself, in the order in which it would
-    /// be done if nothing raced, then what may befall it.
+    /// Every choice there is now: first what the world does by itself, in the order in which it
+    /// would be done if nothing raced, then what may befall it.
     #[must_use]
     pub fn choices(&self) -> Vec<Choice> {
         let mut all = self.steps();
@@ -189,6 +206,7 @@ impl World {
     pub(super) fn settled(&self) -> Checked {
         for (i, site) in self.sites.iter().enumerate() {
             self.check.at_rest(i, &site.store)?;
+            self.watch.at_rest(self.now, i, &site.store)?;
             let held = site.pump.as_ref().map(|pump| pump.node().footprint());
             if held != Some((0, 0, 0)) {
                 return broken(ENDS, format!("{} holds {held:?}", super::NAMES[i]));
@@ -202,8 +220,13 @@ impl World {
         self.next
     }
 
+    /// Whether there are any clients without a good answer.
+    pub(super) fn is_refused(&self) -> bool {
+        self.sites.iter().any(|site| !site.unanswered.is_empty())
+    }
+
     /// Clients that got no good answer come again. Returns whether there are any.
-    pub(super) fn ask_again(&mut self) -> bool {
+    pub(super) fn ask_again(&mut self) -> Result<bool, super::Broken> {
         let mut any = false;
         for i in 0..2 {
             let (up, waiting) = (self.sites[i].pump.is_some(), &self.sites[i].unanswered);
@@ -211,11 +234,24 @@ impl World {
                 continue;
             }
             for what in std::mem::take(&mut self.sites[i].unanswered) {
-                self.sites[i].client(i, what);
+                self.submit(i, what)?;
                 any = true;
             }
         }
-        any
+        Ok(any)
+    }
+
+    /// A local client comes with a segment.
+    fn submit(&mut self, i: SiteIx, what: What) -> Checked {
+        if self.watch.is_on() {
+            let (id, digest, meta) = (what.id(), what.digest(), what.meta());
+            let to = Destinations::Named(vec![super::NAMES[other(i)].to_string()]);
+            let size = what.content().len() as u64;
+            let seen = Seen::Submitted { id, digest, size, meta: &meta, to: &to };
+            self.watch.see(self.now, i, &seen)?;
+        }
+        self.sites[i].client(i, what);
+        Ok(())
     }
 
     /// What happens next when nothing races and nothing befalls it.
@@ -254,8 +290,8 @@ impl World {
             Choice::Turn(i) => self.turn(i),
             Choice::Next => self.begin(),
             Choice::Wait => self.wait(),
-            Choice::Kill(i) => self.befall(i, false),
-            Choice::PowerCut(i) => self.befall(i, true),
+            Choice::Kill(i) => self.befall(i, Death::Killed),
+            Choice::PowerCut(i) => self.befall(i, Death::PowerCut),
         }
     }
 
@@ -263,11 +299,13 @@ impl World {
         let Some(op) = self.workload.get(self.next).copied() else { return Ok(()) };
         self.next += 1;
         match op {
-            Op::Send(site, what) => self.sites[site].client(site, what),
-            Op::Cut => self.cut(),
-            Op::Crash(site) => return self.crash(site, true),
+            Op::Send(site, what) => self.submit(site, what),
+            Op::Cut => {
+                self.cut();
+                Ok(())
+            }
+            Op::Crash(site) => self.crash(site, Death::PowerCut),
         }
-        Ok(())
     }
 
     /// Whether happening and being heard of are two steps.
@@ -275,16 +313,17 @@ impl World {
         self.rules.fine
     }
 
-    fn befall(&mut self, i: SiteIx, power: bool) -> Checked {
+    fn befall(&mut self, i: SiteIx, how: Death) -> Checked {
         self.rules.crashes = self.rules.crashes.saturating_sub(1);
-        self.crash(i, power)
+        self.crash(i, how)
     }
 
-    /// A process dies. What it had sent and has not arrived is lost; that some of it did arrive is the
-    /// same world with those steps taken before.
-    pub(super) fn crash(&mut self, i: SiteIx, power: bool) -> Checked {
-        self.sites[i].die(power);
+    /// A process dies. What it had sent and has not arrived is lost; that some of it did arrive is
+    /// the same world with those steps taken before.
+    pub(super) fn crash(&mut self, i: SiteIx, how: Death) -> Checked {
+        self.sites[i].die(how == Death::PowerCut);
         self.break_ends(other(i));
+        self.watch.see(self.now, i, &Seen::Died(how))?;
         self.check.durable(i, &self.sites[i].store)
     }
 
@@ -306,6 +345,7 @@ impl World {
             Ok(Answer::Recovery(recovery)) => *recovery,
             other => return broken(UP, format!("{}: start-up read {other:?}", super::NAMES[i])),
         };
+        let boot = recovery.meta_value(MetaName::Boot) + 1;
         let node = match Node::recover((*site.config).clone(), recovery, self.now) {
             Ok(node) => node,
             Err(why) => return broken(UP, format!("{}: {why}", super::NAMES[i])),
@@ -313,16 +353,18 @@ impl World {
         site.pump = Some(Rc::new(Pump::new(node)));
         site.due = Some(Instant::ZERO);
         site.print_pump();
-        Ok(())
+        self.watch.see(self.now, i, &Seen::Started { boot })
     }
 
     fn turn(&mut self, i: SiteIx) -> Checked {
         let mut inputs = std::mem::take(&mut self.sites[i].inbox);
+        let (now, taken) = (self.now, inputs.len());
         loop {
             let mut outbox = Outbox::default();
             let site = &mut self.sites[i];
             let Some(pump) = &mut site.pump else { return Ok(()) };
-            site.due = Rc::make_mut(pump).turn(self.now, &mut inputs.drain(..), &mut outbox);
+            let pump = Rc::make_mut(pump);
+            site.due = pump.turn(self.now, &mut inputs.drain(..), &mut outbox);
             site.batch = outbox.batch.or(site.batch.take());
             for action in outbox.actions {
                 if let Some(swept) = self.act(i, action)? {
@@ -333,6 +375,10 @@ impl World {
             if inputs.is_empty() || self.sites[i].pump.is_none() {
                 break;
             }
+        }
+        if let Some(pump) = &self.sites[i].pump {
+            let footprint = pump.node().footprint();
+            self.watch.see(now, i, &Seen::Turned { now, inputs: taken, footprint })?;
         }
         self.sites[i].print_pump();
         Ok(())
@@ -358,10 +404,11 @@ impl World {
             }
             Action::Errand(errand) => return self.errand(i, errand),
             Action::Dial { site: to, .. } => site.dials.push_back(to),
-            Action::Note(_) | Action::Drained => {}
+            Action::Note(note) => self.watch.see(self.now, i, &Seen::Note(&note))?,
+            Action::Drained => {}
             Action::Halt(why) if self.nth.is_some() => {
                 site.halted = Some(why);
-                self.crash(i, false)?;
+                self.crash(i, Death::Halted)?;
             }
             Action::Halt(why) => return broken(UP, format!("{}: {why}", super::NAMES[i])),
         }
@@ -376,9 +423,10 @@ impl World {
             Errand::Sweep { .. } | Errand::Unpark(_) | Errand::Unlink(_) | Errand::Probe => Hit::No,
         };
         let site = &mut self.sites[i];
-        let answer = if hit == Hit::Before { None } else { site.errand(errand) };
+        let end = self.watch.is_on();
+        let answer = if hit == Hit::Before { None } else { site.errand(errand, end) };
         if hit != Hit::No {
-            self.crash(i, true)?;
+            self.crash(i, Death::PowerCut)?;
             return Ok(None);
         }
         let Some(answer) = answer else { return Ok(None) };
@@ -396,14 +444,16 @@ impl World {
         let Some(what) = site.clients.get(&conn).map(|client| client.what) else { return Ok(()) };
         match site.tell_client(conn, command) {
             Heard::Nothing => Ok(()),
-            Heard::Safe => {
+            Heard::Safe(accepted) => {
                 site.client_gone(conn);
+                self.watch.see(self.now, i, &Seen::Queued(&accepted))?;
+                let site = &self.sites[i];
                 self.check.told_safe(i, what.id(), &site.store)
             }
-            Heard::No => {
+            Heard::No(code) => {
                 site.unanswered.insert(what);
                 site.client_gone(conn);
-                Ok(())
+                self.watch.see(self.now, i, &Seen::Refused { id: what.id(), code })
             }
         }
     }
@@ -425,12 +475,12 @@ impl World {
 
     /// A fingerprint of everything that decides how the world goes on.
     ///
-    /// Nodes and sessions are compared by their debug output, which shows everything but the inside of
-    /// a hasher, and that follows from how much of which content it has seen; stores by their rows and
-    /// files. Equal worlds go on equally, so that each is explored once.
+    /// Nodes and sessions are compared by their debug output, which shows everything but the inside
+    /// of a hasher, and that follows from how much of which content it has seen; stores by their
+    /// rows and files. Equal worlds go on equally, so that each is explored once.
     #[must_use]
     pub fn print(&self) -> u128 {
-        let World { sites, now, check, workload: _, next, rules, nth: _ } = self;
+        let World { sites, now, check, workload: _, next, rules, watch: _, nth: _ } = self;
         let text = format!("{:?}{now:?}{}{next}{rules:?}", sites.prints(), check.print());
         print(&text)
     }

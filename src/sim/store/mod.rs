@@ -196,8 +196,8 @@ impl SimStore {
         SimStore {
             faults: StoreFaults::default(),
             rng,
+            planted: config.plant,
             config,
-            planted: None,
             mem,
             disk: Disk::default(),
             outside: 0,

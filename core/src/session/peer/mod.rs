@@ -17,6 +17,7 @@ mod feed;
 mod intake;
 mod judge;
 mod keepalive;
+mod late;
 mod offers;
 mod phase;
 mod receiver;
@@ -53,6 +54,8 @@ pub struct PeerSession {
     phase: Phase,
     /// The beginning of a frame whose end has not arrived.
     partial: Vec<u8>,
+    /// Bytes it has put out so far.
+    said: u64,
     /// When the peer must have said HELLO.
     hello_by: Instant,
     hello: Option<PeerLimits>,
@@ -79,6 +82,7 @@ impl PeerSession {
             certified: info.identity.as_ref().map(|i| i.name.clone()).unwrap_or_default(),
             phase: Phase::New,
             partial: Vec::new(),
+            said: 0,
             hello_by: Instant::FAR,
             hello: None,
             alive: Keepalive::new(config.ping_after, config.dead_after),
@@ -384,7 +388,7 @@ impl PeerSession {
     fn settle(&mut self, now: Now, out: &mut SessionOut) {
         if self.phase == Phase::Ready {
             self.receiver.settle(out);
-            self.sender.settle(now.mono, out);
+            self.sender.settle(now.mono, self.said, out);
         }
         if self.partial.is_empty() && self.partial.capacity() > 0 && self.receiver.is_idle() {
             self.partial = Vec::new();
@@ -397,6 +401,7 @@ impl Session for PeerSession {
         if self.phase == Phase::Over {
             return;
         }
+        let before = out.bytes.len();
         match input {
             SessionInput::Open => self.open(now),
             SessionInput::Bytes(bytes) => {
@@ -407,13 +412,15 @@ impl Session for PeerSession {
             }
             SessionInput::Eof => self.end(None, None, out),
             SessionInput::Room(room) if self.phase == Phase::Ready => {
-                self.sender.pump(now.mono, room, out);
+                self.sender.pump(room, out);
             }
             SessionInput::Room(_) => {}
+            SessionInput::Handed(bytes) => self.sender.handed(now.mono, bytes),
             SessionInput::Timer => self.take_timer(now, out),
             SessionInput::Command(command) => self.take_command(command, out),
             SessionInput::Store(event) => self.take_stored(event, out),
         }
+        self.said = self.said.saturating_add(out.bytes.len().saturating_sub(before) as u64);
         self.settle(now, out);
     }
 

@@ -15,7 +15,7 @@
 //! room, so that a big transfer never starves small bodies, nor they it.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use core::time::Duration;
 
@@ -23,6 +23,7 @@ use bytes::Bytes;
 
 use super::fault::PeerFault;
 use super::feed::Feed;
+use super::late::Late;
 use super::offers::Offers;
 use crate::id::{Epoch, SegmentId, TransferNo};
 use crate::ledger::rows::Body;
@@ -62,8 +63,6 @@ struct Outgoing {
     size: u64,
     body: Body,
     state: State,
-    /// Its entry in `acks`.
-    deadline: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +94,7 @@ pub(super) struct Sender {
     last: TransferNo,
     offers: Offers,
     open: BTreeMap<TransferNo, Outgoing>,
-    acks: BTreeSet<(Instant, TransferNo)>,
+    late: Late,
     waiting: VecDeque<TransferNo>,
     turns: VecDeque<Turn>,
     /// Something is ready to be sent and nothing has moved since then.
@@ -115,7 +114,7 @@ impl Sender {
             last: TransferNo(0),
             offers: Offers::default(),
             open: BTreeMap::new(),
-            acks: BTreeSet::new(),
+            late: Late::new(ack_timeout),
             waiting: VecDeque::new(),
             turns: VecDeque::from([Turn::Offers]),
             stalled: None,
@@ -232,11 +231,11 @@ impl Sender {
         }
         if offset == outgoing.size {
             outgoing.state = State::Sent;
-            self.await_ack(now, transfer);
+            self.late.begin(now, transfer);
         } else {
             outgoing.state = State::Waiting(offset);
             self.waiting.push_back(transfer);
-            self.no_deadline(transfer);
+            self.late.forget(transfer);
         }
         self.moved();
         Ok(())
@@ -256,13 +255,13 @@ impl Sender {
     }
 
     /// Sends as much as credit and room allow.
-    pub(super) fn pump(&mut self, now: Instant, mut room: usize, out: &mut SessionOut) {
+    pub(super) fn pump(&mut self, mut room: usize, out: &mut SessionOut) {
         let mut idle = 0;
         while idle < self.turns.len() {
             let Some(turn) = self.turns.front().copied() else { break };
             let taken = match turn {
-                Turn::Offers => self.offer_turn(now, self.credit, &mut room, out),
-                Turn::Feed(transfer) => self.feed_turn(now, transfer, &mut room, out),
+                Turn::Offers => self.offer_turn(self.credit, &mut room, out),
+                Turn::Feed(transfer) => self.feed_turn(transfer, &mut room, out),
             };
             match taken {
                 Taken::Sent => {
@@ -273,7 +272,7 @@ impl Sender {
                 Taken::Blocked => {
                     // Offers without content need no credit and take nobody's turn.
                     if turn != Turn::Offers {
-                        while self.offer_turn(now, 0, &mut room, out) == Taken::Sent {}
+                        while self.offer_turn(0, &mut room, out) == Taken::Sent {}
                     }
                     break;
                 }
@@ -286,10 +285,11 @@ impl Sender {
     }
 
     /// After every input: what the store must be asked, and whether anything is held up.
-    pub(super) fn settle(&mut self, now: Instant, out: &mut SessionOut) {
+    pub(super) fn settle(&mut self, now: Instant, said: u64, out: &mut SessionOut) {
+        self.late.put_out(said);
         self.offers.read_ahead(out);
         self.fill_feeds(out);
-        if self.has_ready() {
+        if self.has_ready() || self.late.is_held_up() {
             self.stalled.get_or_insert(now);
         } else {
             self.stalled = None;
@@ -312,7 +312,7 @@ impl Sender {
     /// When the next answer is overdue, if the peer gives signs of life; and when nothing at all
     /// has moved for too long.
     pub(super) fn next_deadline(&self, live: bool) -> Option<Instant> {
-        let ack = self.acks.first().map(|(at, _)| *at).filter(|_| live);
+        let ack = self.late.first().map(|(at, _)| at).filter(|_| live);
         let stall = self.stalled.map(|since| since.after(self.ack_timeout));
         [ack, stall].into_iter().flatten().min()
     }
@@ -324,7 +324,7 @@ impl Sender {
 
     /// Ends the attempts whose answers are overdue.
     pub(super) fn expire(&mut self, now: Instant, out: &mut SessionOut) {
-        while let Some((at, transfer)) = self.acks.first().copied().filter(|(at, _)| *at <= now) {
+        while let Some((at, transfer)) = self.late.first().filter(|(at, _)| *at <= now) {
             let Some(outgoing) = self.open.get(&transfer) else {
                 unreachable!("deadline {at:?} of transfer {transfer}, which is not open");
             };
@@ -337,7 +337,6 @@ impl Sender {
     /// Sends offers worth at most one turn, whose bodies together fit `credit`.
     fn offer_turn(
         &mut self,
-        now: Instant,
         mut credit: u64,
         room: &mut usize,
         out: &mut SessionOut,
@@ -358,29 +357,27 @@ impl Sender {
             self.credit = self.credit.saturating_sub(cost);
             let rides = ride.is_some();
             let Some(sending) = self.offers.pop() else { break };
-            self.opened(now, &sending, rides);
+            self.opened(&sending, rides);
             self.offers.read_ahead(out);
             taken = Taken::Sent;
         }
         taken
     }
 
-    fn opened(&mut self, now: Instant, sending: &Sending, rides: bool) {
+    fn opened(&mut self, sending: &Sending, rides: bool) {
         let transfer = sending.offer.transfer;
         let outgoing = Outgoing {
             id: sending.offer.id,
             size: sending.offer.size,
             body: sending.body,
             state: if rides { State::Sent } else { State::Offered },
-            deadline: None,
         };
         self.open.insert(transfer, outgoing);
-        self.await_ack(now, transfer);
+        self.late.ask(transfer);
     }
 
     fn feed_turn(
         &mut self,
-        now: Instant,
         transfer: TransferNo,
         room: &mut usize,
         out: &mut SessionOut,
@@ -404,7 +401,7 @@ impl Sender {
         }
         if feed.is_done() {
             self.leave_turns(transfer, State::Sent);
-            self.await_ack(now, transfer);
+            self.late.ask(transfer);
             self.fill_feeds(out);
         } else if let Some(offset) = feed.spent() {
             if self.waiting.is_empty() {
@@ -444,21 +441,10 @@ impl Sender {
         }
     }
 
-    /// From now on an answer is due within `ack_timeout`.
-    fn await_ack(&mut self, now: Instant, transfer: TransferNo) {
-        self.no_deadline(transfer);
-        let at = now.after(self.ack_timeout);
-        if let Some(outgoing) = self.open.get_mut(&transfer) {
-            outgoing.deadline = Some(at);
-            self.acks.insert((at, transfer));
-        }
-    }
-
-    fn no_deadline(&mut self, transfer: TransferNo) {
-        let deadline = self.open.get_mut(&transfer).and_then(|o| o.deadline.take());
-        if let Some(at) = deadline {
-            self.acks.remove(&(at, transfer));
-        }
+    /// The first `bytes` of what was put out are in the kernel's hands.
+    pub(super) fn handed(&mut self, now: Instant, bytes: u64) {
+        self.moved();
+        self.late.handed(now, bytes);
     }
 
     /// Takes an offer back, so that the peer stops counting and keeping it.
@@ -469,7 +455,7 @@ impl Sender {
     }
 
     fn end(&mut self, transfer: TransferNo, outcome: Outcome, out: &mut SessionOut) {
-        self.no_deadline(transfer);
+        self.late.forget(transfer);
         if let Some(outgoing) = self.open.remove(&transfer) {
             match outgoing.state {
                 State::Feeding(_) => self.turns.retain(|turn| *turn != Turn::Feed(transfer)),

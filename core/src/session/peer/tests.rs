@@ -225,7 +225,10 @@ fn run(ops: &[Op], ready: bool) -> Vec<String> {
             }
             Op::Command(command) => step(&mut session, now, SessionInput::Command(command)),
             Op::Store(event) => step(&mut session, now, SessionInput::Store(event)),
-            Op::Room(room) => step(&mut session, now, SessionInput::Room(room)),
+            Op::Room(room) => {
+                step(&mut session, now, SessionInput::Room(room));
+                step(&mut session, now, SessionInput::Handed(u64::MAX));
+            }
             Op::Wait(ms) => {
                 now.mono = now.mono.after(Duration::from_millis(ms));
                 if deadline.is_some_and(|at| at <= now.mono) {

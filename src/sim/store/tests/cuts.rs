@@ -221,3 +221,26 @@ fn a_commit_under_way_survives_a_kill_or_not_but_no_power_cut() {
     }
     assert_eq!(seen, BTreeSet::from([(false, 0), (true, 0), (true, 1)]));
 }
+
+#[test]
+fn work_on_files_that_is_under_way_at_a_kill_is_done_or_not() {
+    let create = |store: &Driven| {
+        store.request(conn(1), StoreRequest::Create { blob: BlobNo(3), offset: 0 });
+    };
+    let unlink = |store: &Driven| {
+        store.plant(BlobNo(3), b"to go");
+        store.give(Errand::Unlink(BlobNo(3)));
+    };
+    let stories: [&dyn Fn(&Driven); 2] = [&create, &unlink];
+    for begin in stories {
+        let mut seen = BTreeSet::new();
+        for seed in 0..40 {
+            let store = Driven::new(seed);
+            begin(&store);
+            let before = store.files().len();
+            end(&store, End::Kill);
+            seen.insert(store.files().len() == before);
+        }
+        assert_eq!(seen, BTreeSet::from([false, true]));
+    }
+}
