@@ -9,7 +9,7 @@
 //! | | 2 | those of the workload | up to 2 | coarse |
 //! | | 3 | those of the workload | none | coarse |
 //! | full | 1 | at any point, 1 | every | coarse |
-//! | | 1, but no file | at any point, 1 | every | fine |
+//! | | 1, but no file | at any point, 1 | up to 2 | fine |
 //! | | 1 | at any point, 2 | up to 1 | coarse |
 //! | | 2, but no file | those of the workload | every | coarse |
 //! | | 2 | at any point, 1 | up to 1 | coarse |
@@ -91,9 +91,7 @@ pub const ALWAYS: [Plan; 5] = [
 /// What is explored when there is time.
 pub const FULL: [Plan; 7] = [
     Plan::new("1 operation, every order, 1 crash", 1, 1, None),
-    Plan::new("1 operation, every order, 1 crash, fine, no file", 1, 1, None)
-        .without_files()
-        .fine(),
+    Plan::new("1 operation, 2 turns, 1 crash, fine, no file", 1, 1, Some(2)).without_files().fine(),
     Plan::new("1 operation, 1 turn, 2 crashes", 1, 2, Some(1)),
     Plan::new("2 operations, every order, no file", 2, 0, None).without_files(),
     Plan::new("2 operations, 1 turn, 1 crash", 2, 1, Some(1)).unaudited(),

@@ -235,8 +235,6 @@ pub(super) struct Site {
     pub unlinks: VecDeque<BlobNo>,
     pub dials: VecDeque<SiteNo>,
     pub next_conn: u32,
-    /// Why the node stopped the process.
-    pub halted: Option<String>,
     /// Segments that a client was refused, or whose client died with the process.
     pub unanswered: BTreeSet<What>,
     /// Fingerprints of pump and store.
@@ -288,7 +286,6 @@ impl Site {
             unlinks: VecDeque::new(),
             dials: VecDeque::new(),
             next_conn: 0,
-            halted: None,
             unanswered: BTreeSet::new(),
             prints: (0, 0),
         };
@@ -391,7 +388,6 @@ impl Site {
         self.reads.clear();
         self.unlinks.clear();
         self.dials.clear();
-        self.halted = None;
         if power {
             self.store.crash()
         } else {

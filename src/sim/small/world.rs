@@ -406,10 +406,7 @@ impl World {
             Action::Dial { site: to, .. } => site.dials.push_back(to),
             Action::Note(note) => self.watch.see(self.now, i, &Seen::Note(&note))?,
             Action::Drained => {}
-            Action::Halt(why) if self.nth.is_some() => {
-                site.halted = Some(why);
-                self.crash(i, Death::Halted)?;
-            }
+            Action::Halt(_) if self.nth.is_some() => self.crash(i, Death::Halted)?,
             Action::Halt(why) => return broken(UP, format!("{}: {why}", super::NAMES[i])),
         }
         Ok(None)

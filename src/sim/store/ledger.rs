@@ -109,10 +109,6 @@ impl SimStore {
     /// The commit took effect but reported an error: its number is read back (G7).
     fn judge_late_error(&mut self, committed: Input) -> Input {
         let Input::Committed { through: from, space } = committed else { return committed };
-        if Plant::G7.is_in(self.planted) {
-            let why = CommitFault::Full("commit: no space".to_owned());
-            return Input::CommitFailed { from, why, space };
-        }
         if self.rng.chance(self.faults.ledger_eio) {
             let why = CommitFault::Broken("commit: error, and reading back failed".to_owned());
             return Input::CommitFailed { from, why, space };

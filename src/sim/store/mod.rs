@@ -69,7 +69,7 @@ pub struct StoreConfig {
     /// Tables whose rows may rot. A rotten row of a table that start-up reads whole is not among them
     /// by default: such a ledger is refused, and the site would never run again.
     pub rot: Vec<Table>,
-    /// A rule that is dropped on purpose.
+    /// A rule that is dropped on purpose: the store keeps G7 and B1.
     pub plant: Option<Plant>,
 }
 
@@ -159,7 +159,6 @@ pub struct SimStore {
     pub faults: StoreFaults,
     rng: Rng,
     config: StoreConfig,
-    planted: Option<Plant>,
     mem: MemStore,
     disk: Disk,
     /// What others keep on the disk for good.
@@ -196,7 +195,6 @@ impl SimStore {
         SimStore {
             faults: StoreFaults::default(),
             rng,
-            planted: config.plant,
             config,
             mem,
             disk: Disk::default(),
@@ -218,11 +216,6 @@ impl SimStore {
             facts: Vec::new(),
             clock: Micros::ZERO,
         }
-    }
-
-    /// Drops a rule that the store keeps (G7, B1), if that is what `plant` says.
-    pub fn plant(&mut self, plant: Option<Plant>) {
-        self.planted = plant;
     }
 
     /// Commits a batch.

@@ -176,7 +176,7 @@ impl SimStore {
     /// Drops what is named by a row of one of the tables that are left; all are read at one moment
     /// (B1).
     fn look_up(&self, mut found: Vec<BlobNo>, tables: usize) -> (Vec<BlobNo>, usize) {
-        let until = if Plant::B1.is_in(self.planted) { tables + 1 } else { NAMING.len() };
+        let until = if Plant::B1.is_in(self.config.plant) { tables + 1 } else { NAMING.len() };
         for table in &NAMING[tables..until] {
             found.retain(|blob| !matches!(self.mem.get(*table, &keys::blob(*blob)), Ok(Some(_))));
         }

@@ -34,8 +34,12 @@ struct Driven {
 
 impl Driven {
     fn new(seed: u64) -> Driven {
+        Driven::on(seed, StoreConfig::default())
+    }
+
+    fn on(seed: u64, config: StoreConfig) -> Driven {
         Driven {
-            store: RefCell::new(SimStore::new(Rng::new(seed), StoreConfig::default())),
+            store: RefCell::new(SimStore::new(Rng::new(seed), config)),
             now: Cell::default(),
             node: RefCell::default(),
             conn: RefCell::default(),

@@ -31,12 +31,20 @@ pub(super) struct Late {
     /// In the order they were put out; entries whose wait has changed since mean nothing.
     unhanded: VecDeque<(u64, TransferNo)>,
     due: BTreeSet<(Instant, TransferNo)>,
+    /// Bytes the kernel has.
+    handed: u64,
 }
 
 impl Late {
     pub(super) fn new(timeout: Duration) -> Late {
-        let (waits, fresh) = (BTreeMap::new(), Vec::new());
-        Late { timeout, waits, fresh, unhanded: VecDeque::new(), due: BTreeSet::new() }
+        Late {
+            timeout,
+            waits: BTreeMap::new(),
+            fresh: Vec::new(),
+            unhanded: VecDeque::new(),
+            due: BTreeSet::new(),
+            handed: 0,
+        }
     }
 
     /// Once the last byte put out by this step is in the kernel's hands, an answer is due.
@@ -72,13 +80,17 @@ impl Late {
     }
 
     /// The first `bytes` of what was put out are in the kernel's hands.
-    pub(super) fn handed(&mut self, now: Instant, bytes: u64) {
+    /// Whether that is more than before.
+    pub(super) fn handed(&mut self, now: Instant, bytes: u64) -> bool {
         while let Some((at, transfer)) = self.unhanded.front().copied().filter(|u| u.0 <= bytes) {
             self.unhanded.pop_front();
             if self.waits.get(&transfer) == Some(&Wait::Unhanded(at)) {
                 self.begin(now, transfer);
             }
         }
+        let more = bytes > self.handed;
+        self.handed = self.handed.max(bytes);
+        more
     }
 
     /// Whether something waits for the kernel.

@@ -335,12 +335,7 @@ impl Sender {
     }
 
     /// Sends offers worth at most one turn, whose bodies together fit `credit`.
-    fn offer_turn(
-        &mut self,
-        mut credit: u64,
-        room: &mut usize,
-        out: &mut SessionOut,
-    ) -> Taken {
+    fn offer_turn(&mut self, mut credit: u64, room: &mut usize, out: &mut SessionOut) -> Taken {
         let before = out.bytes.len();
         let mut taken = Taken::Idle;
         while out.bytes.len().saturating_sub(before) < TURN && self.open.len() < self.max_offers {
@@ -376,12 +371,7 @@ impl Sender {
         self.late.ask(transfer);
     }
 
-    fn feed_turn(
-        &mut self,
-        transfer: TransferNo,
-        room: &mut usize,
-        out: &mut SessionOut,
-    ) -> Taken {
+    fn feed_turn(&mut self, transfer: TransferNo, room: &mut usize, out: &mut SessionOut) -> Taken {
         let Some(Outgoing { state: State::Feeding(feed), .. }) = self.open.get_mut(&transfer)
         else {
             unreachable!("turn of transfer {transfer}, which does not feed");
@@ -443,8 +433,9 @@ impl Sender {
 
     /// The first `bytes` of what was put out are in the kernel's hands.
     pub(super) fn handed(&mut self, now: Instant, bytes: u64) {
-        self.moved();
-        self.late.handed(now, bytes);
+        if self.late.handed(now, bytes) {
+            self.moved();
+        }
     }
 
     /// Takes an offer back, so that the peer stops counting and keeping it.

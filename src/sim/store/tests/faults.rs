@@ -71,8 +71,7 @@ fn an_error_after_the_effect_is_read_back_and_answered_as_committed() {
 #[test]
 fn a_map_that_is_full_takes_relief_alone() {
     let config = StoreConfig { ledger_max: 10_000, ..StoreConfig::default() };
-    let store = Driven::new(1);
-    store.store.replace(SimStore::new(Rng::new(1), config));
+    let store = Driven::on(1, config);
     let mut big = batch(1);
     big.put_raw(Table::Audit, &[1], &[7; 9000]);
     assert_eq!(store.commit(big), Ok(()));

@@ -10,9 +10,8 @@ use super::super::{Latency, StoreFaults};
 use super::*;
 
 fn planted(seed: u64, plant: Option<Plant>, faults: StoreFaults) -> Driven {
-    let store = Driven::new(seed);
+    let store = Driven::on(seed, StoreConfig { plant, ..StoreConfig::default() });
     store.store.borrow_mut().faults = faults;
-    store.store.borrow_mut().plant(plant);
     store
 }
 
