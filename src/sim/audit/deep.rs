@@ -1,8 +1,8 @@
 //! Deep checks: the model against the rows and files that are really there, and the end of a run.
 
-use consign_core::id::BlobNo;
+use consign_core::id::{BlobNo, Seq, SiteNo};
 use consign_core::ledger::Table;
-use consign_core::ledger::rows::{DeliveryRow, State};
+use consign_core::ledger::rows::{DeliveryRow, IncomingRow, State};
 use consign_core::store::Snapshot;
 
 use super::Desk;
@@ -81,7 +81,7 @@ impl Desk<'_> {
         }
         for (blob, row) in &disk.incoming {
             self.incoming(*blob)?;
-            self.source(&row.digest, consign_core::id::SiteNo(row.source))?;
+            self.source(&row.digest, SiteNo(row.source))?;
         }
         for digest in disk.digests.keys() {
             self.digest(digest)?;
@@ -173,31 +173,15 @@ impl Desk<'_> {
         })
     }
 
-    /// Nothing fails any more, and time has passed.
+    /// Nothing fails any more, and time has passed. What costs least is asked first: this may be asked
+    /// again and again until it is so.
     pub(super) fn at_rest(&mut self, rows: &dyn Snapshot, files: &[File]) -> Check {
-        self.deep(rows, files)?;
         let site = &*self.site;
         let (disk, life) = (&site.disk, &site.life);
         demand(life.running, "I28", None, || "it does not run".into())?;
         demand(life.reconciled, "I17", None, || "start-up has not come to its end".into())?;
-        for ((seq, no), row) in &disk.deliveries {
-            if matches!(row.state, State::Acked | State::Deadletter) {
-                continue;
-            }
-            let id = site.id(*seq);
-            if site.excuses(*seq, *no) {
-                let names = [
-                    format!("delivery of segment number {seq} to site number {no}"),
-                    format!("segment number {seq}"),
-                ];
-                demand(names.iter().any(|name| site.told.contains(name)), "I2", id, || {
-                    let peer = site.peer(*no);
-                    format!("delivery to {peer}: its row was destroyed, and nobody was told")
-                })?;
-                continue;
-            }
-            let peer = site.peer(*no);
-            demand(false, "I28", id, || format!("delivery to {peer} is still {:?}", row.state))?;
+        for (no, seq) in &disk.owed {
+            self.is_told(*seq, *no)?;
         }
         let doomed = disk.doomed.keys().next();
         demand(doomed.is_none(), "I28", None, || {
@@ -205,20 +189,36 @@ impl Desk<'_> {
         })?;
         let now = site.clock.now.wall.0;
         // What can be gone on with is kept for its source, for as long as the configuration says.
-        let temporary = disk
-            .incoming
-            .iter()
-            .find(|(_, row)| row.offset == 0 || row.source == 0 || row.expires_at <= now);
+        let goes_on = |row: &IncomingRow| row.offset > 0 && row.source > 0 && row.expires_at > now;
+        let temporary = disk.incoming.iter().find(|(_, row)| !goes_on(row));
         demand(temporary.is_none(), "I28", None, || format!("still reserved: {temporary:?}"))?;
-        let orphan = self.orphans(files).next();
-        demand(orphan.is_none(), "I16", None, || format!("file {orphan:?} has no row"))?;
         demand(site.clock.footprint == (0, 0, 0), "I19", None, || {
             let left = site.clock.footprint;
             format!("{left:?} entries of overlay, windows and promises are left in memory")
+        })?;
+        let orphan = self.orphans(files).next();
+        demand(orphan.is_none(), "I16", None, || format!("file {orphan:?} has no row"))?;
+        self.deep(rows, files)
+    }
+
+    /// What is still owed at the end must have been destroyed, and somebody must have been told.
+    fn is_told(&self, seq: Seq, no: SiteNo) -> Check {
+        let site = &*self.site;
+        let (id, peer) = (site.id(seq), site.peer(no));
+        if !site.excuses(seq, no) {
+            let state = site.disk.deliveries.get(&(seq, no)).map(|row| row.state);
+            return demand(false, "I28", id, || format!("delivery to {peer} is still {state:?}"));
+        }
+        let names = [
+            format!("delivery of segment number {seq} to site number {no}"),
+            format!("segment number {seq}"),
+        ];
+        demand(names.iter().any(|name| site.told.contains(name)), "I2", id, || {
+            format!("delivery to {peer}: its row was destroyed, and nobody was told")
         })
     }
 
-    /// Whether a row was destroyed that the node cannot begin without.
+    /// A row was destroyed.
     pub(super) fn harm_row(&mut self, table: Table, key: &[u8]) {
         if let Some(name) = rows::name(table, key) {
             if let Name::Segment(seq) = &name
