@@ -60,6 +60,7 @@ mod violation;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use consign_core::config::Config;
 use consign_core::id::{BlobNo, Epoch, SegmentId, SiteNo};
 use consign_core::ledger::rows::State;
 use consign_core::session::Accepted;
@@ -145,6 +146,9 @@ struct World {
     names: BTreeMap<SiteIx, String>,
     stories: Stories,
     acks: BTreeSet<Ack>,
+    /// Who has ever kept what.
+    kept: BTreeSet<(SegmentId, SiteIx)>,
+    /// The same for those it is for.
     held: BTreeSet<(SegmentId, SiteIx)>,
     /// Whether frames can be seen at all; under real TLS they cannot.
     taps: bool,
@@ -190,6 +194,15 @@ impl Audit {
         }
         let checked = self.desk(at, site).see(seen);
         checked.map_err(|broken| self.violation(site, *broken))
+    }
+
+    /// A site goes by another configuration from its next start on: only limits may differ.
+    ///
+    /// # Panics
+    /// When the site was never born.
+    pub fn configured(&mut self, site: SiteIx, config: &Config) {
+        let site = self.sites.get_mut(&site).expect("a site is born before anything happens there");
+        site.config = config.clone();
     }
 
     /// Compares what is known of a site with the rows and files that are there, and all rows with each
