@@ -32,7 +32,7 @@
 //! | I25 | an identity is kept once; a held segment is not refused for good; no second charge (by I10) |
 //! | I26 | of its part: checkpoints never shrink, ACCEPT asks from no further on than they reach, files are as long |
 //! | I28 | [`Audit::at_rest`] |
-//! | I30 | of its part: a process that does not run says nothing. When a stop was asked for cannot be seen |
+//! | I30 | after a stop was asked for nothing new is taken, and the loop ends with the drain; a process that does not run says nothing |
 //! | I31 | dead letters and audit records are not removed; nothing bounds them yet |
 //!
 //! Not here: I5, I12, I13, I24 (the pickup half does not exist), I14 and I15 (identities and certificates are
@@ -231,6 +231,16 @@ impl Audit {
         checked.map_err(|broken| self.violation(site, *broken))
     }
 
+    /// Whether a site may be at rest, as far as that can be told without looking at everything: for asking
+    /// again and again before [`Audit::at_rest`].
+    ///
+    /// # Panics
+    /// When the site was never born.
+    #[must_use]
+    pub fn seems_at_rest(&mut self, site: SiteIx, files: &[(BlobNo, u64, bool)]) -> bool {
+        self.desk(Micros::ZERO, site).quiet(files).is_ok()
+    }
+
     /// How much was seen.
     #[must_use]
     pub fn totals(&self) -> Totals {
@@ -305,6 +315,11 @@ impl Desk<'_> {
         match seen {
             Seen::Born { .. } | Seen::Turned { .. } => Ok(()),
             Seen::Started { boot } => self.started(*boot),
+            Seen::Stopping => {
+                self.site.life.stopping = true;
+                self.tell_of_site("is asked to stop".into());
+                Ok(())
+            }
             Seen::Died(death) => self.died(*death),
             Seen::Durable { batch, bodies } => self.durable(batch, bodies),
             Seen::FileWhole { blob, size, digest } => self.file_whole(*blob, *size, *digest),

@@ -7,7 +7,7 @@ use consign_core::config::Config;
 use consign_core::id::{BlobDigest, BlobNo, ConnId, Epoch, SegmentId, Seq, SiteNo, TransferNo};
 use consign_core::ledger::rows::{Body, SegmentRow};
 use consign_core::segment::Destinations;
-use consign_core::time::Instant;
+use consign_core::time::{Instant, Now};
 
 use super::disk::{Disk, Tally};
 use super::rows::Name;
@@ -137,6 +137,12 @@ pub(super) struct Life {
     pub boot: u64,
     /// Deliveries that were in flight when it started.
     pub found: u64,
+    /// Whether it was asked to stop.
+    pub stopping: bool,
+    /// The site's clocks in the first turn after that.
+    pub stop_at: Option<Now>,
+    /// Turns after the drain's end.
+    pub overtime: u32,
     /// Whether start-up reconciliation has come to its end.
     pub reconciled: bool,
     /// Value of the file counter at the start.

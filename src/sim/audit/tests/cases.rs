@@ -434,7 +434,18 @@ fn turn(p: &mut Play, ms: u64, inputs: usize, footprint: (usize, usize, usize)) 
     p.see(A, &Seen::Turned { now, inputs, footprint });
 }
 
-const LOOP: [Case; 14] = [
+const LOOP: [Case; 16] = [
+    ("I30", "taken after a stop", |p| {
+        p.see(A, &Seen::Stopping);
+        p.wait(1);
+        p.wait(1);
+        p.accepted("report.pdf");
+    }),
+    ("I30", "goes on after its drain", |p| {
+        p.see(A, &Seen::Stopping);
+        p.wait(1);
+        (0..3).for_each(|_| p.wait(30_000));
+    }),
     ("I17", "start-up ends twice", |p| {
         p.see(A, &Seen::Note(&Note::Reconciled(ReconcileSummary::default())));
     }),
