@@ -5,6 +5,8 @@
 //! `storage-lmdb` and [`crate::mem`] pass the same contract suite.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -155,6 +157,41 @@ pub struct Space {
     pub ledger: u64,
     /// Whether the ballast file is whole.
     pub ballast_whole: bool,
+}
+
+/// Numbers of files that were removed before they were made.
+///
+/// Sessions ask for a file in their own time: one that has lost its connection may do so after the node
+/// has given the content up and the store has found nothing to remove. Numbers are never reused, so
+/// such a file must not come to be. Every store keeps one of these, and asks and tells it in the same
+/// step as it makes or removes the file.
+#[derive(Clone, Debug, Default)]
+pub struct NeverMade(BTreeSet<BlobNo>);
+
+impl NeverMade {
+    /// Most numbers that are kept; the oldest go first, when whoever could ask is long gone.
+    pub const MOST: usize = 65_536;
+
+    /// There was nothing to remove under this number.
+    pub fn nothing_there(&mut self, blob: BlobNo) {
+        self.0.insert(blob);
+        if self.0.len() > NeverMade::MOST {
+            self.0.pop_first();
+        }
+    }
+
+    /// Whether the file of this number may be made.
+    ///
+    /// # Errors
+    /// When it was given up before.
+    pub fn may_make(&mut self, blob: BlobNo) -> Result<(), StoreFault> {
+        match self.0.remove(&blob) {
+            true => {
+                Err(StoreFault::Missing(format!("blob {blob} was given up before it was made")))
+            }
+            false => Ok(()),
+        }
+    }
 }
 
 /// Why a commit did not happen.

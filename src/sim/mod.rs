@@ -27,6 +27,7 @@ pub mod shrink;
 pub mod small;
 pub mod store;
 pub mod swarm;
+pub mod tight;
 pub mod time;
 pub mod watch;
 mod weather;

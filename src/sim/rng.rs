@@ -49,9 +49,10 @@ impl Rng {
         low.saturating_add(self.below(high.saturating_sub(low).saturating_add(1)))
     }
 
-    /// True `per_million` times out of a million.
+    /// True `per_million` times out of a million. It draws at any rate, also at none: a kind of fault
+    /// that is left out and would not have occurred changes nothing else.
     pub fn chance(&mut self, per_million: u32) -> bool {
-        per_million > 0 && self.below(1_000_000) < u64::from(per_million)
+        self.below(1_000_000) < u64::from(per_million)
     }
 
     /// One of them.
@@ -83,5 +84,15 @@ mod tests {
         assert_eq!(rng.below(0), 0);
         assert!(!rng.chance(0));
         assert!(rng.chance(1_000_000));
+    }
+
+    #[test]
+    fn what_does_not_happen_costs_the_stream_the_same_at_every_rate() {
+        let after = |rate| {
+            let mut rng = Rng::new(1);
+            assert!(!rng.chance(rate));
+            rng.next()
+        };
+        assert_eq!(after(0), after(1));
     }
 }

@@ -121,16 +121,21 @@ impl Run {
         self.advance(safe);
         if self.goes_on() {
             self.world.heal();
-            self.settle(safe.after(PATIENCE));
+            if self.world.options.knobs.full_at_end {
+                self.leave_on_a_full_disk();
+            }
+            self.settle(self.world.now.after(PATIENCE));
         }
         self.world.into_report()
     }
 
-    fn goes_on(&self) -> bool {
+    /// Whether no promise is broken and the last step is not reached.
+    pub fn goes_on(&self) -> bool {
         self.world.watch.broken.is_none() && self.world.steps < self.until
     }
 
-    fn advance(&mut self, to: Micros) {
+    /// Lets everything happen up to a moment.
+    pub fn advance(&mut self, to: Micros) {
         while self.goes_on() && self.world.step(to) {}
     }
 
@@ -143,6 +148,8 @@ impl Run {
             }
         }
         if self.goes_on() {
+            // A step of its own, so that a replay up to it takes this last look too.
+            self.world.steps += 1;
             self.world.look(true);
         }
     }

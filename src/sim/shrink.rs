@@ -10,25 +10,39 @@ use super::net::Topology;
 use super::run::{Report, run};
 use super::swarm::{Kind, Options};
 
-/// Runs tried at most.
-pub const TRIES: u32 = 100;
+/// How much is spent on looking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effort {
+    /// Runs at most.
+    pub tries: u32,
+    /// No more runs after so many times the steps of the run that was found.
+    pub lengths: u64,
+}
+
+impl Default for Effort {
+    fn default() -> Effort {
+        Effort { tries: 100, lengths: 30 }
+    }
+}
 
 /// The smallest run found that breaks the promise that `found` breaks; `found` itself when there is none
 /// smaller, or when it breaks none.
 #[must_use]
 pub fn shrink(found: &Report) -> Report {
     // A run that has gone on for twice as long has most likely missed it.
-    shrink_with(found, TRIES, |options, steps| run(options, Some(steps.saturating_mul(2))).ok())
+    let again = |options: &Options, steps: u64| run(options, Some(steps.saturating_mul(2))).ok();
+    shrink_with(found, Effort::default(), again)
 }
 
 /// The same over any way to run; `again` is given the options and how many steps the best run took.
 #[must_use]
 pub fn shrink_with(
     found: &Report,
-    tries: u32,
+    effort: Effort,
     again: impl FnMut(&Options, u64) -> Option<Report>,
 ) -> Report {
-    let mut search = Search { best: found.clone(), tries, again };
+    let (tries, steps) = (effort.tries, effort.lengths.saturating_mul(found.steps));
+    let mut search = Search { best: found.clone(), tries, steps, again };
     if found.broken.is_some() {
         while search.pass() {}
     }
@@ -37,7 +51,10 @@ pub fn shrink_with(
 
 struct Search<F> {
     best: Report,
+    /// Tries that are left.
     tries: u32,
+    /// Steps that are left.
+    steps: u64,
     again: F,
 }
 
@@ -58,12 +75,14 @@ impl<F: FnMut(&Options, u64) -> Option<Report>> Search<F> {
     fn keeps(&mut self, change: impl FnOnce(&mut Options)) -> bool {
         let mut options = self.best.options.clone();
         change(&mut options);
-        if self.tries == 0 || options == self.best.options {
+        if self.tries == 0 || self.steps == 0 || options == self.best.options {
             return false;
         }
         self.tries -= 1;
         let promise = |report: &Report| report.broken.as_ref().map(|(_, v)| v.invariant);
-        match (self.again)(&options, self.best.steps) {
+        let again = (self.again)(&options, self.best.steps);
+        self.steps = self.steps.saturating_sub(again.as_ref().map_or(1, |report| report.steps));
+        match again {
             Some(report) if promise(&report) == promise(&self.best) => {
                 self.best = report;
                 true
@@ -138,6 +157,8 @@ mod tests {
     use crate::sim::audit::{Totals, Violation};
     use crate::sim::time::Micros;
 
+    const MUCH: Effort = Effort { tries: 100, lengths: 1_000 };
+
     fn report(options: &Options, invariant: Option<&'static str>) -> Report {
         let (site, name, text) = ("a".to_owned(), String::new(), String::new());
         let violation = invariant.map(|invariant| Violation {
@@ -188,7 +209,7 @@ mod tests {
         let options = large_run();
         let found = report(&options, Some("I3"));
         let mut runs = 0;
-        let small = shrink_with(&found, TRIES, |options, steps| {
+        let small = shrink_with(&found, MUCH, |options, steps| {
             runs += 1;
             assert_eq!(steps, 1_000);
             Some(report(options, picky(options)))
@@ -201,14 +222,14 @@ mod tests {
         assert_eq!((sites, segments, crashes, large), (3, 7, 1, 0));
         assert_eq!((topology, small.options.seed), (Topology::Line, options.seed));
         assert!((90..=96).contains(&length.as_secs()), "{length:?}");
-        assert!(runs < TRIES, "{runs} runs");
+        assert!(runs < MUCH.tries, "{runs} runs");
     }
 
     #[test]
     fn what_any_run_breaks_is_broken_in_the_smallest_at_once() {
         let found = report(&large_run(), Some("I1"));
         let mut runs = 0;
-        let small = shrink_with(&found, TRIES, |options, _| {
+        let small = shrink_with(&found, MUCH, |options, _| {
             runs += 1;
             Some(report(options, Some("I1")))
         });
@@ -221,13 +242,20 @@ mod tests {
     #[test]
     fn tries_are_bounded_and_a_run_that_breaks_nothing_smaller_stays() {
         let found = report(&large_run(), Some("I3"));
-        let mut runs = 0;
-        let same = shrink_with(&found, 10, |options, _| {
+        let (few, mut runs) = (Effort { tries: 10, ..MUCH }, 0);
+        let same = shrink_with(&found, few, |options, _| {
             runs += 1;
             (runs % 2 == 0).then(|| report(options, Some("I4")))
         });
         assert_eq!((runs, same.options), (10, found.options.clone()));
+        let short = Effort { lengths: 3, ..MUCH };
+        let mut runs = 0;
+        let longest = shrink_with(&found, short, |options, _| {
+            runs += 1;
+            Some(report(options, None))
+        });
+        assert_eq!((runs, longest.options), (3, found.options.clone()));
         let clean = report(&large_run(), None);
-        assert!(shrink_with(&clean, 10, |_, _| panic!("nothing to look for")).broken.is_none());
+        assert!(shrink_with(&clean, MUCH, |_, _| panic!("nothing to look for")).broken.is_none());
     }
 }

@@ -266,6 +266,8 @@ pub struct Knobs {
     pub session_bytes: u64,
     /// Entries of a window of due deliveries; with few, little has to wait for paging.
     pub window: usize,
+    /// Whether one disk stays full for a while after everything else goes well again.
+    pub full_at_end: bool,
 }
 
 impl Options {
@@ -320,6 +322,7 @@ impl Knobs {
             checkpoint_every: 16 << 20,
             session_bytes: 4 << 20,
             window: WINDOW,
+            full_at_end: false,
         }
     }
 
@@ -337,6 +340,7 @@ impl Knobs {
             checkpoint_every: *rng.pick(&[16 << 20, 128 << 10, 64 << 10]),
             session_bytes: *rng.pick(&[4 << 20, 128 << 10]),
             window: *rng.pick(&[WINDOW, 4, 8, 32]),
+            full_at_end: rng.chance(125_000),
         }
     }
 }
@@ -359,7 +363,8 @@ impl fmt::Display for Options {
         )?;
         write!(f, " ack_timeout={:?} max_bytes={}", k.ack_timeout, k.max_bytes)?;
         write!(f, " inline_max={} checkpoint={}", k.inline_max, k.checkpoint_every)?;
-        write!(f, " session_bytes={} window={} faults=", k.session_bytes, k.window)?;
+        write!(f, " session_bytes={} window={}", k.session_bytes, k.window)?;
+        write!(f, " full_at_end={} faults=", k.full_at_end)?;
         let rates: Vec<String> =
             self.rates.on().map(|kind| format!("{kind}:{}", self.rates.of(kind))).collect();
         f.write_str(&rates.join(","))?;

@@ -107,8 +107,21 @@ impl World {
     /// Others fill the disk of a site, or give it back.
     pub fn fill(&mut self, ix: SiteIx, full: bool) {
         self.watch.say(self.now, ix, || format!("its disk is full: {full}"));
+        if !full {
+            return self.sites[ix].store.set_outside(0);
+        }
+        // Others leave some room, or none; some of them also take what the site frees.
+        let (left, taken) = *self.rng.pick(&[(64 << 10, 0), (4 << 10, 0), (0, 0), (0, 2 << 20)]);
         let store = &mut self.sites[ix].store;
-        let outside = if full { store.space().free.saturating_sub(64 << 10) } else { 0 };
+        let outside = store.space().free.saturating_sub(left) + taken;
+        store.set_outside(outside);
+    }
+
+    /// Others fill the disk of a site to the last byte beside its ballast.
+    pub fn fill_up(&mut self, ix: SiteIx) {
+        self.watch.say(self.now, ix, || "its disk stays full".to_owned());
+        let store = &mut self.sites[ix].store;
+        let outside = store.space().free;
         store.set_outside(outside);
     }
 

@@ -69,6 +69,8 @@ pub struct Site {
     pub process: Option<Process>,
     /// It does not run before this.
     pub frozen_until: Micros,
+    /// Relief went through on the ballast, which has not been whole since.
+    pub on_ballast: bool,
     /// Whether a start is planned.
     pub starting: bool,
     inbox: VecDeque<Input>,
@@ -127,6 +129,7 @@ impl World {
                 clocks: Clocks::new(skew),
                 process: None,
                 frozen_until: Micros::ZERO,
+                on_ballast: false,
                 starting: false,
                 inbox: VecDeque::new(),
                 rng: stream(2),
@@ -272,6 +275,9 @@ impl World {
                 Fact::Damaged(damage) => Seen::Damaged(damage.clone()),
             };
             self.watch.see(self.now, ix, &seen);
+            if let Fact::Durable { batch, .. } = &fact {
+                self.relief_keeps_its_room(ix, batch);
+            }
         }
     }
 
@@ -369,6 +375,7 @@ impl World {
     pub fn start(&mut self, ix: SiteIx) {
         let site = &mut self.sites[ix];
         site.starting = false;
+        site.on_ballast = false;
         if site.process.is_some() {
             return;
         }

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use crate::block::{Block, Pool};
 use crate::file::{BlobFile, OpenFault};
 use crate::readers::file_fault;
-use crate::shared::Shared;
+use crate::shared::{Shared, locked};
 
 /// Blocks of one writer.
 const BLOCKS: usize = 4;
@@ -118,16 +118,25 @@ impl Writer<'_> {
     fn create(&mut self, conn: ConnId, blob: BlobNo, offset: u64) {
         // A connection that goes on with a blob takes it from one that has not ended yet.
         self.close(blob);
-        let opened = BlobFile::open(&self.shared.dir, blob, offset);
-        let (file, fault) = match opened {
+        let (file, fault) = match self.make(blob, offset) {
             Ok(file) => (Some(file), None),
-            Err(OpenFault::Wrong(why)) => (None, Some(StoreFault::Corrupt(why))),
-            Err(OpenFault::System(why)) => (None, Some(file_fault(blob, why))),
+            Err(fault) => (None, Some(fault)),
         };
         self.open.insert(blob, Open { conn, file, unreported: 0, used: self.clock });
         if let Some(fault) = fault {
             self.answer_failure(conn, blob, fault);
         }
+    }
+
+    fn make(&self, blob: BlobNo, offset: u64) -> Result<BlobFile, StoreFault> {
+        let mut never = locked(&self.shared.never);
+        if offset == 0 {
+            never.may_make(blob)?;
+        }
+        BlobFile::open(&self.shared.dir, blob, offset).map_err(|fault| match fault {
+            OpenFault::Wrong(why) => StoreFault::Corrupt(why),
+            OpenFault::System(why) => file_fault(blob, why),
+        })
     }
 
     fn write(&mut self, conn: ConnId, blob: BlobNo, data: &[u8]) {

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use crate::dir::{self, Thing};
 use crate::readers::file_fault;
-use crate::shared::Shared;
+use crate::shared::{Shared, locked};
 
 /// How often reader slots of dead processes are freed.
 const STALE_EVERY: Duration = Duration::from_secs(3600);
@@ -97,7 +97,11 @@ fn unlink(shared: &Shared, blobs: &[BlobNo]) {
                     results.extend(blobs.iter().map(|blob| (*blob, Err(why))));
                 }
             }
-            Err(Errno::NOENT) => results.extend(blobs.iter().map(|blob| (*blob, Ok(())))),
+            Err(Errno::NOENT) => {
+                for blob in &blobs {
+                    results.insert(*blob, remove_or_forbid(shared, *blob));
+                }
+            }
             Err(why) => results.extend(blobs.iter().map(|blob| (*blob, Err(why)))),
         }
     }
@@ -109,7 +113,8 @@ fn unlink(shared: &Shared, blobs: &[BlobNo]) {
 
 fn remove(shared: &Shared, folder: &OwnedFd, blob: BlobNo) -> Result<(), Errno> {
     match rustix::fs::unlinkat(folder, blob.to_string(), AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Ok(()) => Ok(()),
+        Err(Errno::NOENT) => remove_or_forbid(shared, blob),
         Err(Errno::ISDIR | Errno::PERM) => {
             // A directory in the place of a file is not ours to empty.
             let entry = OsString::from(blob.to_string());
@@ -119,6 +124,21 @@ fn remove(shared: &Shared, folder: &OwnedFd, blob: BlobNo) -> Result<(), Errno> 
         }
         Err(why) => Err(why),
     }
+}
+
+/// Nothing was there: looks once more while nobody can make it, and sees to it that nobody will.
+fn remove_or_forbid(shared: &Shared, blob: BlobNo) -> Result<(), Errno> {
+    let mut never = locked(&shared.never);
+    let folder = shared.dir.folder(dir::folder_of(blob));
+    let removed = folder.and_then(|folder| {
+        rustix::fs::unlinkat(&folder, blob.to_string(), AtFlags::empty())?;
+        rustix::fs::fsync(&folder)
+    });
+    if removed == Err(Errno::NOENT) {
+        never.nothing_there(blob);
+        return Ok(());
+    }
+    removed
 }
 
 /// Finds content that is missing or has another length. What cannot be told counts as there: it is

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use bytes::Bytes;
 use consign_core::id::{BatchNo, ConnId, Handle};
 use consign_core::node::Input;
-use consign_core::store::{CommitFault, Sink, Space, StoreEvent};
+use consign_core::store::{CommitFault, NeverMade, Sink, Space, StoreEvent};
 
 use crate::dir::DataDir;
 use crate::ledger::Ledger;
@@ -25,6 +25,8 @@ pub(crate) struct Shared {
     pub(crate) ballast: Ballast,
     pub(crate) writer: Sender<writer::Job>,
     parked: Mutex<BTreeMap<Handle, Bytes>>,
+    /// Held by whoever makes a file, and by whoever finds none to remove.
+    pub(crate) never: Mutex<NeverMade>,
     sink: OnceLock<Arc<dyn Sink>>,
     committed: AtomicU64,
     broken: OnceLock<String>,
@@ -46,6 +48,7 @@ impl Shared {
             ledger,
             ballast,
             parked: Mutex::default(),
+            never: Mutex::default(),
             sink: OnceLock::new(),
             committed: AtomicU64::new(committed.0),
             broken: OnceLock::new(),

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use super::missing;
 use crate::id::{BlobNo, ConnId};
-use crate::store::{StoreEvent, StoreFault};
+use crate::store::{NeverMade, StoreEvent, StoreFault};
 
 /// A content file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,6 +35,7 @@ pub(super) struct Blobs {
     bytes: u64,
     requests: u64,
     faults: BTreeMap<u64, StoreFault>,
+    never: NeverMade,
 }
 
 impl Blobs {
@@ -73,6 +74,7 @@ impl Blobs {
     fn ready(&mut self, blob: BlobNo, offset: u64) -> Result<(), StoreFault> {
         match (self.files.get_mut(&blob), offset) {
             (None, 0) => {
+                self.never.may_make(blob)?;
                 self.files.insert(blob, BlobFile::default());
                 Ok(())
             }
@@ -186,11 +188,15 @@ impl Blobs {
     pub(super) fn unlink(&mut self, blob: BlobNo) -> bool {
         let file = self.files.remove(&blob);
         self.bytes -= file.as_ref().map_or(0, |file| file.data.len() as u64);
+        if file.is_none() {
+            self.never.nothing_there(blob);
+        }
         file.is_some()
     }
 
     pub(super) fn plant(&mut self, blob: BlobNo, data: &[u8]) {
-        self.unlink(blob);
+        let before = self.files.remove(&blob).map_or(0, |file| file.data.len() as u64);
+        self.bytes -= before;
         self.bytes += data.len() as u64;
         let file = BlobFile { data: data.to_vec(), synced: data.len(), named: true };
         self.files.insert(blob, file);
@@ -214,15 +220,17 @@ impl Blobs {
     }
 
     pub(super) fn close_all(&mut self) {
+        self.never = NeverMade::default();
         self.open.clear();
     }
 
     pub(super) fn opened_now(&self) -> impl core::fmt::Debug + '_ {
-        &self.open
+        (&self.open, &self.never)
     }
 
     pub(super) fn crash(&mut self) {
         self.open.clear();
+        self.never = NeverMade::default();
         self.files.retain(|_, file| file.named);
         for file in self.files.values_mut() {
             file.data.truncate(file.synced);

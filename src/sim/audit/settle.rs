@@ -364,6 +364,12 @@ impl Desk<'_> {
         let mut last: BTreeMap<(SiteNo, Class), DueKey> = BTreeMap::new();
         for key in &t.claimed {
             let most = last.entry((key.peer, key.class)).or_insert(*key);
+            // The rows of a batch stand in the order in which they were decided.
+            let late = *key < *most && t.due.binary_search(key).is_err();
+            demand(!late, "I21", self.site.id(key.seq), || {
+                let (peer, seq, at) = (self.site.peer(key.peer), key.seq, key.at);
+                format!("number {seq}, due at {at}, goes to {peer} after {:?}", (most.seq, most.at))
+            })?;
             *most = (*most).max(*key);
         }
         for ((peer, class), key) in last {

@@ -87,29 +87,29 @@ impl Net {
     /// Decides what links do in the minute that begins now.
     pub(super) fn weather(&mut self, now: Micros) {
         for (a, b) in self.roads.pairs() {
-            if self.rng.chance(self.faults.cuts) {
+            if self.weather_rng.chance(self.faults.cuts) {
                 self.draw_cut(now, a, b);
             }
-            if self.rng.chance(self.faults.bursts) {
+            if self.weather_rng.chance(self.faults.bursts) {
                 let span = self.draw_span(now, 60);
-                let extra = self.rng.between(SECOND / 10, 10 * SECOND);
+                let extra = self.weather_rng.between(SECOND / 10, 10 * SECOND);
                 self.roads.both(a, b, |lane| lane.burst = (span, extra));
             }
         }
-        if self.rng.chance(self.faults.clogs) {
+        if self.weather_rng.chance(self.faults.clogs) {
             self.swizzle(now);
         }
     }
 
     /// Begins within this minute and lasts 1 to `most` seconds.
     fn draw_span(&mut self, now: Micros, most: u64) -> Span {
-        let from = now.plus(self.rng.below(MINUTE));
-        Span { from, until: from.plus(self.rng.between(SECOND, most * SECOND)) }
+        let from = now.plus(self.weather_rng.below(MINUTE));
+        Span { from, until: from.plus(self.weather_rng.between(SECOND, most * SECOND)) }
     }
 
     fn draw_cut(&mut self, now: Micros, a: SiteIx, b: SiteIx) {
         let span = self.draw_span(now, 120);
-        let ways: &[(SiteIx, SiteIx)] = match self.rng.below(3) {
+        let ways: &[(SiteIx, SiteIx)] = match self.weather_rng.below(3) {
             0 => &[(a, b)],
             1 => &[(b, a)],
             _ => &[(a, b), (b, a)],
@@ -122,9 +122,9 @@ impl Net {
     /// Clogs a random half of the links one by one, and unclogs them in an order of its own.
     fn swizzle(&mut self, now: Micros) {
         for (a, b) in self.roads.pairs() {
-            if self.rng.chance(500_000) && self.roads.lane(a, b).clog_span.until <= now {
-                let from = now.plus(self.rng.below(10 * SECOND));
-                let until = now.plus(self.rng.between(10 * SECOND, 70 * SECOND));
+            if self.weather_rng.chance(500_000) && self.roads.lane(a, b).clog_span.until <= now {
+                let from = now.plus(self.weather_rng.below(10 * SECOND));
+                let until = now.plus(self.weather_rng.between(10 * SECOND, 70 * SECOND));
                 self.roads.both(a, b, |lane| lane.clog_span = Span { from, until });
                 self.agenda.push(until, Event::Unclog(a, b));
             }

@@ -202,6 +202,8 @@ pub struct Net {
     /// What goes wrong from now on. Connections that exist keep the fate they were born with.
     pub faults: NetFaults,
     rng: Rng,
+    /// Chance of its own for what links do by themselves: calm weather leaves the rest as it is.
+    weather_rng: Rng,
     hosts: Vec<Host>,
     roads: Roads,
     attempts: BTreeMap<u64, Attempt>,
@@ -216,9 +218,10 @@ impl Net {
     /// A perfect network between so many sites, each linked with each by [`LinkSpec::default`]; nobody
     /// listens.
     #[must_use]
-    pub fn new(rng: Rng, sites: usize) -> Net {
+    pub fn new(mut rng: Rng, sites: usize) -> Net {
         Net {
             faults: NetFaults::NONE,
+            weather_rng: Rng::new(rng.next()),
             rng,
             hosts: vec![Host { listens: false, on: true }; sites],
             roads: Roads::new(sites),

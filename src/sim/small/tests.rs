@@ -146,7 +146,6 @@ fn the_same_bounds_give_the_same_report_and_every_end_is_judged() {
 }
 
 #[test]
-#[ignore = "nothing orders the creation of a file before its removal, see the text"]
 fn a_file_is_not_made_after_its_removal() {
     // The session that was replaced hears ACCEPT, or the store its request, after the node has given
     // the content up and the store has found nothing to remove: the file then belongs to nobody.

@@ -141,18 +141,11 @@ impl SimStore {
         let hit = self.hit(Kind::Grow, "create", blob);
         let opened = match hit {
             Hit::Before(fault) => Err(fault),
-            Hit::None if offset == 0 => self.disk.create(blob),
-            Hit::None => self.disk.reopen(blob, offset),
-            Hit::After(fault) => {
-                let opened = match offset {
-                    0 => self.disk.create(blob),
-                    _ => self.disk.reopen(blob, offset),
-                };
-                opened.and_then(|file| {
-                    self.disk.close(file);
-                    Err(fault)
-                })
-            }
+            Hit::None => self.make(blob, offset),
+            Hit::After(fault) => self.make(blob, offset).and_then(|file| {
+                self.disk.close(file);
+                Err(fault)
+            }),
         };
         let (file, fault) = match opened {
             Ok(file) => (Some(file), None),
@@ -160,6 +153,14 @@ impl SimStore {
         };
         self.open.insert(blob, Open { conn, file, named: offset > 0, unreported: 0 });
         fault
+    }
+
+    fn make(&mut self, blob: BlobNo, offset: u64) -> Result<FileNo, StoreFault> {
+        if offset > 0 {
+            return self.disk.reopen(blob, offset);
+        }
+        self.never.may_make(blob)?;
+        self.disk.create(blob)
     }
 
     /// The file, if `conn` has it open and it has not failed; what is not open is refused once.

@@ -48,7 +48,7 @@ use consign_core::ledger::read::{self, ReadRequest, Recovery};
 use consign_core::mem::{MemSnapshot, MemStore};
 use consign_core::node::Input;
 use consign_core::plant::Plant;
-use consign_core::store::{Batch, Errand, Space, StoreEvent, StoreFault, StoreRequest};
+use consign_core::store::{Batch, Errand, NeverMade, Space, StoreEvent, StoreFault, StoreRequest};
 
 use crate::sim::rng::Rng;
 use crate::sim::seen::Damage;
@@ -179,6 +179,7 @@ pub struct SimStore {
     readers: [Option<(Micros, readers::Step)>; 2],
     blobs: [Lane<files::Job, files::Step>; 2],
     open: BTreeMap<BlobNo, files::Open>,
+    never: NeverMade,
     remover: Lane<remover::Job, remover::Step>,
     ready: VecDeque<Done>,
     facts: Vec<Fact>,
@@ -211,6 +212,7 @@ impl SimStore {
             readers: [None, None],
             blobs: [Lane::default(), Lane::default()],
             open: BTreeMap::new(),
+            never: NeverMade::default(),
             remover: Lane::default(),
             ready: VecDeque::new(),
             facts: Vec::new(),
@@ -422,6 +424,7 @@ impl SimStore {
         self.blobs = [Lane::default(), Lane::default()];
         self.open.clear();
         self.remover = Lane::default();
+        self.never = NeverMade::default();
         self.ready.clear();
         self.broken = None;
     }

@@ -24,6 +24,7 @@ pub(super) const CASES: &[Case] = &[
     ("a blob that was taken over ignores its old connection", taken_over),
     ("answers to one ticket come in order", in_order),
     ("a file is removed, and again", unlinked),
+    ("what was removed before it was made is not made", never_made),
     ("a sweep sets aside what no row names", swept),
     ("a check finds what is missing or has another length", checked),
     ("a probe tells of the disk", probed),
@@ -220,6 +221,26 @@ fn unlinked(store: &dyn Subject) {
         assert_eq!(answer, Input::Unlinked { blob, result: Ok(()) });
     }
     assert_eq!(store.files(), [BlobNo(13 + 256)]);
+}
+
+fn never_made(store: &dyn Subject) {
+    // The second has company in its folder.
+    store.plant(BlobNo(0x205), b"x");
+    for (n, blob) in [0x104, 0x105].into_iter().enumerate() {
+        let answer = store.errand(Errand::Unlink(BlobNo(blob)));
+        assert_eq!(answer, Input::Unlinked { blob: BlobNo(blob), result: Ok(()) });
+        let conn = conn(n as u32 + 1);
+        create(store, conn, blob, 0);
+        write(store, conn, blob, pattern(0, 10));
+        match settled(store, conn) {
+            (0, StoreEvent::WriteFailed { fault: StoreFault::Missing(_), .. }) => {}
+            other => panic!("made after its removal: {other:?}"),
+        }
+    }
+    assert_eq!(store.files(), [BlobNo(0x205)]);
+    // Only those numbers.
+    create(store, conn(3), 0x204, 0);
+    assert!(matches!(sync(store, conn(3), 0x204), (0, StoreEvent::Synced { offset: 0, .. })));
 }
 
 fn swept(store: &dyn Subject) {

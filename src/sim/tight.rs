@@ -1,0 +1,71 @@
+//! What must hold on a full disk: growth waits until the ballast is whole again (G5), and what is held
+//! leaves all the same (G4).
+
+use std::time::Duration;
+
+use consign_core::ledger::Table;
+use consign_core::store::{Batch, Op, Snapshot};
+
+use super::audit::Violation;
+use super::run::Run;
+use super::seen::SiteIx;
+use super::world::World;
+
+/// Beside two waits of the longest backoff: for starts, dials and what is sent.
+const BESIDE: Duration = Duration::from_secs(180);
+
+/// New content is in it. What had been reserved before is let finish, and is not counted here.
+fn grows(batch: &Batch) -> bool {
+    batch.ops().any(|op| matches!(op, Op::PutBody { .. }))
+}
+
+impl World {
+    fn broken(&mut self, ix: SiteIx, text: String) {
+        let violation = Violation {
+            invariant: "I21",
+            site: self.sites[ix].config.name.clone(),
+            segment: None,
+            name: String::new(),
+            text,
+            story: Vec::new(),
+        };
+        self.watch.check(self.now, Err(violation));
+    }
+
+    /// A batch is durable: was the room that relief had been given taken by growth?
+    pub fn relief_keeps_its_room(&mut self, ix: SiteIx, batch: &Batch) {
+        let site = &mut self.sites[ix];
+        let whole = site.store.space().ballast_whole;
+        let taken = site.on_ballast && !whole && grows(batch);
+        site.on_ballast = !whole && (site.on_ballast || batch.free_ballast);
+        if taken {
+            let text = format!("batch {} grows on the ballast that relief had freed", batch.number);
+            self.broken(ix, text);
+        }
+    }
+}
+
+impl Run {
+    /// Everything goes well, but the disk of the first site stays full: what it owes must leave before
+    /// there is room again.
+    pub fn leave_on_a_full_disk(&mut self) {
+        let longest = self.world.options.knobs.backoff_max;
+        let last = self.world.now.after(longest * 2 + BESIDE);
+        self.world.fill_up(0);
+        self.advance(last);
+        let mut owed = 0;
+        let rows = self.world.sites[0].store.snapshot();
+        let counted = rows.scan(Table::Owed, &[], &mut |_, _| {
+            owed += 1;
+            true
+        });
+        if let Err(fault) = counted {
+            self.world.broken(0, fault.to_string());
+        }
+        if self.goes_on() && owed > 0 {
+            let text = format!("{owed} deliveries do not leave while the disk is full");
+            self.world.broken(0, text);
+        }
+        self.world.fill(0, false);
+    }
+}
