@@ -116,12 +116,6 @@ impl Peer {
         Some((key.class, key, row))
     }
 
-    /// Whether a segment waits for it or is in flight to it, as far as memory knows (planted).
-    pub fn is_busy_with(&self, seq: Seq) -> bool {
-        let mut waiting = self.windows.iter().flat_map(|w| w.entries());
-        self.flights.contains_key(&seq) || waiting.any(|(key, _)| key.seq == seq)
-    }
-
     /// When its first waiting delivery is due.
     pub fn next_due(&self) -> Option<UnixMillis> {
         self.windows.iter().filter_map(|w| w.first()).map(|(key, _)| key.at).min()
