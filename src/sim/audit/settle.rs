@@ -206,6 +206,10 @@ impl Desk<'_> {
                 format!("it is accepted for {stranger:?}, whom nobody serves")
             })?;
         }
+        let stopped = self.site.life.stop_at.map(|now| now.wall.0);
+        demand(stopped.is_none_or(|at| row.accepted_at <= at), "I30", id, || {
+            format!("it is accepted at {}, and a stop was asked for", row.accepted_at)
+        })?;
         let end = self.site.disk.meta(MetaName::TimeHigh);
         demand(row.accepted_at <= end, "I18", id, || {
             format!("it is accepted at {}, the high water is {end} ms", row.accepted_at)
