@@ -9,6 +9,7 @@ use consign_core::ledger::rows::{
     BlobRow, Body, DeliveryRow, IncomingRow, MetaName, SegmentRow, State,
 };
 use consign_core::ledger::{Table, keys};
+use consign_core::segment::Destinations;
 use consign_core::store::{Batch, Op};
 
 use super::Desk;
@@ -24,7 +25,8 @@ use super::violation::{Check, broken, demand};
 pub(super) struct Touched {
     /// Counters before it: batch, next segment, next file, next body.
     pub before: (u64, Seq, BlobNo, BodyNo),
-    pub new: Vec<Seq>,
+    /// New segments, with where they were to go at first: the same batch may add destinations.
+    pub new: Vec<(Seq, Destinations)>,
     pub segments: Vec<Seq>,
     /// Segments that were Acked once more, with what they required before.
     pub acked: Vec<(Seq, u32)>,
@@ -229,7 +231,7 @@ impl Desk<'_> {
                 demand(seq >= t.before.1, "I2", Some(id), || {
                     format!("accept number {seq} is given twice")
                 })?;
-                t.new.push(seq);
+                t.new.push((seq, row.to.clone()));
                 self.site.newest.insert(id, seq);
                 self.tell(&id, Event::Kept(seq, SiteNo(row.from)));
             }

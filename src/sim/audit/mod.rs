@@ -276,17 +276,15 @@ impl Audit {
         self.sites.iter().map(of).sum()
     }
 
-    /// Deliveries of a site that its peers refuse for want of room, and rightly so: only their operators can
-    /// make any.
+    /// Deliveries of a site that its peers must refuse for want of room: only their operators can make any.
     fn for_want_of_room(&self, ix: SiteIx) -> BTreeSet<(Seq, SiteNo)> {
         let Some(site) = self.sites.get(&ix) else { return BTreeSet::new() };
         let waits = |no: SiteNo, seq: Seq| {
             let row = site.disk.deliveries.get(&(seq, no))?;
-            let refused = (row.state, row.last_error) == (State::Failed, Cause::Quota.number());
-            let name = site.disk.peers.get(&no).filter(|_| refused)?;
+            let name = site.disk.peers.get(&no).filter(|_| row.state == State::Failed)?;
             let peer = self.sites.values().find(|other| other.config.name == *name)?;
             let segment = site.disk.segments.get(&seq)?;
-            Some(!peer.has_room_for(segment))
+            Some(!peer.has_room_for(segment) && peer.holds(&segment.id) != Holds::Yes)
         };
         let owed = site.disk.owed.iter().map(|(no, seq)| (*seq, *no));
         owed.filter(|(seq, no)| waits(*no, *seq) == Some(true)).collect()

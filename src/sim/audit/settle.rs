@@ -42,8 +42,8 @@ impl Desk<'_> {
         for seq in &t.segments {
             self.segment(*seq)?;
         }
-        for seq in &t.new {
-            self.new_segment(*seq)?;
+        for (seq, to) in &t.new {
+            self.new_segment(*seq, to)?;
         }
         for (seq, required) in &t.acked {
             self.met(*seq, *required)?;
@@ -180,7 +180,7 @@ impl Desk<'_> {
     }
 
     /// A segment that is new: what was handed in, whole, and owed to everybody it is for.
-    fn new_segment(&self, seq: Seq) -> Check {
+    fn new_segment(&self, seq: Seq, to: &Destinations) -> Check {
         let disk = &self.site.disk;
         let Some(row) = disk.segments.get(&seq) else { return Ok(()) };
         let id = Some(row.id);
@@ -197,8 +197,8 @@ impl Desk<'_> {
             format!("{size} bytes of {digest} are kept, handed in was {handed:?}")
         })?;
         let from = if row.from == 0 { String::new() } else { self.site.peer(SiteNo(row.from)) };
-        self.owes(seq, &row.to, &from, &row.origin)?;
-        if let (Destinations::Named(names), 0) = (&row.to, row.from) {
+        self.owes(seq, to, &from, &row.origin)?;
+        if let (Destinations::Named(names), 0) = (to, row.from) {
             let config = &self.site.config;
             let known = |n: &String| *n == config.name || config.peers.iter().any(|p| p.name == *n);
             let stranger = names.iter().find(|name| !known(name));
@@ -355,7 +355,7 @@ impl Desk<'_> {
         if t.bodies.is_empty() {
             return Ok(());
         }
-        let rows = t.new.iter().filter_map(|seq| self.site.disk.segments.get(seq));
+        let rows = t.new.iter().filter_map(|(seq, _)| self.site.disk.segments.get(seq));
         let used: BTreeSet<BodyNo> = rows
             .filter_map(|row| match row.body {
                 Body::Inline(body) => Some(body),

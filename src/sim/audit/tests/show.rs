@@ -2,6 +2,7 @@
 
 use consign_core::code::{Cause, Refusal};
 use consign_core::id::SiteNo;
+use consign_core::segment::Destinations;
 
 use super::play::{A, B, Draft, Line, Play, START, id};
 use crate::sim::audit::rows::Row;
@@ -93,6 +94,28 @@ fn a_destroyed_file_is_excused_and_nothing_else() {
     let dead = play.give_up(other, Cause::Missing);
     play.commit(A, dead);
     assert_eq!(play.broken.map(|v| v.invariant), Some("I2"));
+}
+
+#[test]
+fn a_segment_that_is_offered_in_the_batch_that_takes_it_owes_nothing_back() {
+    let mut play = Play::new();
+    play.submit("report.pdf");
+    let owed =
+        |line: &Line| matches!(line, Line::Put(Row::Delivery(..) | Row::Due(_) | Row::Owed(..)));
+    let draft = play.take(A, "report.pdf").without(owed);
+    let mut draft = draft.without(|line| matches!(line, Line::Put(Row::Unmet(..))));
+    play.books[A].counters.clear();
+    draft = draft.segment(|row| row.required = 0);
+    // The other site, which it is not for at first, offers it to everybody.
+    let mut lines = draft.0.clone();
+    lines.extend(draft.0.into_iter().filter(|l| matches!(l, Line::Put(Row::Segment(..)))));
+    let first = lines.iter_mut().find_map(|line| match line {
+        Line::Put(Row::Segment(_, row)) => Some(row),
+        _ => None,
+    });
+    first.expect("a row").to = Destinations::Named(vec!["alpha".into()]);
+    play.commit(A, Draft(lines));
+    assert_eq!(play.broken.map(|v| v.to_string()), None);
 }
 
 #[test]
