@@ -52,6 +52,8 @@ pub enum Seen<'a> {
         /// Its boot number.
         boot: u64,
     },
+    /// A process was asked to drain and stop.
+    Stopping,
     /// A process ended.
     Died(Death),
     /// A batch is on disk from now on, whether or not the node will hear of it.

@@ -136,6 +136,7 @@ impl Watch {
                 hash.word(*boot);
             }
             Seen::Died(how) => event(3 + *how as u64),
+            Seen::Stopping => event(21),
             Seen::Durable { batch, .. } => {
                 event(10);
                 hash_batch(hash, batch);
@@ -183,6 +184,7 @@ impl Watch {
             Seen::Note(note) => format!("{note:?}"),
             Seen::Started { .. }
             | Seen::Died(_)
+            | Seen::Stopping
             | Seen::FileWhole { .. }
             | Seen::FileGone(_)
             | Seen::Damaged(_)

@@ -418,6 +418,7 @@ impl World {
         let Some((process, ..)) = self.split(ix) else { return };
         if !process.stopping {
             process.stopping = true;
+            self.watch.see(self.now, ix, &Seen::Stopping);
             self.net.listen(ix, false);
             self.input(ix, Input::Stop);
         }

@@ -255,9 +255,10 @@ impl Desk<'_> {
     fn waits(&self, step: &Step<'_>, old: &DeliveryRow, new: &DeliveryRow, cause: Cause) -> Check {
         let claim = self.claim(step)?;
         let claimed = old.claimed_at.unwrap_or(old.since);
-        // An answer that came too late had no part in it.
-        let answer = claim.answer.filter(|_| cause != Cause::AckTimeout);
-        let from = answer.map_or(claimed, |(_, wall)| wall.max(claimed));
+        // A late answer may come between the decision and its batch.
+        let decided = ![Cause::AckTimeout, Cause::Unreadable].contains(&cause);
+        let answered = claim.answer.filter(|_| decided).map_or(0, |(_, wall)| wall);
+        let from = claimed.max(answered);
         let soft = SOFT.contains(&cause);
         let asked = match claim.answer {
             Some((Answer::Reject { retry_after, .. }, _)) if soft => retry_after,

@@ -57,9 +57,9 @@ impl Desk<'_> {
                 self.tell_frame(id, Kind::Ack, false, peer, *transfer, 0);
                 self.answered(conn, *transfer, Some((*id, *epoch)), Answer::Ack);
             }
+            // An offer that is taken back may have been answered already, and the answer not written yet.
             Frame::Reject { transfer, id, code: WITHDRAWN, .. } => {
                 self.tell_frame(id, Kind::Reject, false, peer, *transfer, WITHDRAWN);
-                self.site.links.get(conn).asked.remove(transfer);
             }
             Frame::Reject { transfer, id, code, retry_after, .. } => {
                 self.tell_frame(id, Kind::Reject, false, peer, *transfer, *code);

@@ -31,8 +31,8 @@
 //! | I23 | each turn: rounds that change nothing, per second and per moment |
 //! | I25 | an identity is kept once; a held segment is not refused for good; no second charge (by I10) |
 //! | I26 | of its part: checkpoints never shrink, ACCEPT asks from no further on than they reach, files are as long |
-//! | I28 | [`Audit::at_rest`] |
-//! | I30 | of its part: a process that does not run says nothing. When a stop was asked for cannot be seen |
+//! | I28 | [`Audit::at_rest`]. What waits for room at a peer whose quota is used up may wait on |
+//! | I30 | after a stop was asked for nothing new is taken, and the loop ends with the drain; a process that does not run says nothing |
 //! | I31 | dead letters and audit records are not removed; nothing bounds them yet |
 //!
 //! Not here: I5, I12, I13, I24 (the pickup half does not exist), I14 and I15 (identities and certificates are
@@ -60,7 +60,9 @@ mod violation;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use consign_core::id::{BlobNo, Epoch, SegmentId, SiteNo};
+use consign_core::code::Cause;
+use consign_core::config::Config;
+use consign_core::id::{BlobNo, Epoch, SegmentId, Seq, SiteNo};
 use consign_core::ledger::rows::State;
 use consign_core::session::Accepted;
 use consign_core::store::Snapshot;
@@ -145,6 +147,9 @@ struct World {
     names: BTreeMap<SiteIx, String>,
     stories: Stories,
     acks: BTreeSet<Ack>,
+    /// Who has ever kept what.
+    kept: BTreeSet<(SegmentId, SiteIx)>,
+    /// The same for those it is for.
     held: BTreeSet<(SegmentId, SiteIx)>,
     /// Whether frames can be seen at all; under real TLS they cannot.
     taps: bool,
@@ -192,6 +197,15 @@ impl Audit {
         checked.map_err(|broken| self.violation(site, *broken))
     }
 
+    /// A site goes by another configuration from its next start on: only limits may differ.
+    ///
+    /// # Panics
+    /// When the site was never born.
+    pub fn configured(&mut self, site: SiteIx, config: &Config) {
+        let site = self.sites.get_mut(&site).expect("a site is born before anything happens there");
+        site.config = config.clone();
+    }
+
     /// Compares what is known of a site with the rows and files that are there, and all rows with each
     /// other. A file is its number, its length, and whether it is whole and durable.
     ///
@@ -226,9 +240,21 @@ impl Audit {
         rows: &dyn Snapshot,
         files: &[(BlobNo, u64, bool)],
     ) -> Result<(), Violation> {
-        let checked = self.desk(at, site).at_rest(rows, files);
+        let full = self.for_want_of_room(site);
+        let checked = self.desk(at, site).at_rest(rows, files, &full);
         let checked = checked.and_then(|()| self.is_over_there(site));
         checked.map_err(|broken| self.violation(site, *broken))
+    }
+
+    /// Whether a site may be at rest, as far as that can be told without looking at everything: for asking
+    /// again and again before [`Audit::at_rest`].
+    ///
+    /// # Panics
+    /// When the site was never born.
+    #[must_use]
+    pub fn seems_at_rest(&mut self, site: SiteIx, files: &[(BlobNo, u64, bool)]) -> bool {
+        let full = self.for_want_of_room(site);
+        self.desk(Micros::ZERO, site).quiet(files, &full).is_ok()
     }
 
     /// How much was seen.
@@ -237,14 +263,33 @@ impl Audit {
         self.world.totals
     }
 
-    /// Deliveries still owed at all sites, but for those whose rows were destroyed.
+    /// Deliveries still owed at all sites, but for those whose rows were destroyed and those that wait for
+    /// room at a peer whose quota is used up.
     #[must_use]
     pub fn owed(&self) -> usize {
-        let of = |site: &Site| {
+        let of = |(ix, site): (&SiteIx, &Site)| {
+            let full = self.for_want_of_room(*ix);
             let owed = site.disk.owed.iter();
-            owed.filter(|(no, seq)| !site.excuses(*seq, *no)).count()
+            owed.filter(|(no, seq)| !site.excuses(*seq, *no) && !full.contains(&(*seq, *no)))
+                .count()
         };
-        self.sites.values().map(of).sum()
+        self.sites.iter().map(of).sum()
+    }
+
+    /// Deliveries of a site that its peers refuse for want of room, and rightly so: only their operators can
+    /// make any.
+    fn for_want_of_room(&self, ix: SiteIx) -> BTreeSet<(Seq, SiteNo)> {
+        let Some(site) = self.sites.get(&ix) else { return BTreeSet::new() };
+        let waits = |no: SiteNo, seq: Seq| {
+            let row = site.disk.deliveries.get(&(seq, no))?;
+            let refused = (row.state, row.last_error) == (State::Failed, Cause::Quota.number());
+            let name = site.disk.peers.get(&no).filter(|_| refused)?;
+            let peer = self.sites.values().find(|other| other.config.name == *name)?;
+            let segment = site.disk.segments.get(&seq)?;
+            Some(!peer.has_room_for(segment))
+        };
+        let owed = site.disk.owed.iter().map(|(no, seq)| (*seq, *no));
+        owed.filter(|(seq, no)| waits(*no, *seq) == Some(true)).collect()
     }
 
     fn desk(&mut self, at: Micros, ix: SiteIx) -> Desk<'_> {
@@ -305,6 +350,11 @@ impl Desk<'_> {
         match seen {
             Seen::Born { .. } | Seen::Turned { .. } => Ok(()),
             Seen::Started { boot } => self.started(*boot),
+            Seen::Stopping => {
+                self.site.life.stopping = true;
+                self.tell_of_site("is asked to stop".into());
+                Ok(())
+            }
             Seen::Died(death) => self.died(*death),
             Seen::Durable { batch, bodies } => self.durable(batch, bodies),
             Seen::FileWhole { blob, size, digest } => self.file_whole(*blob, *size, *digest),

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use consign_core::config::Config;
 use consign_core::id::{BlobDigest, BlobNo, ConnId, Epoch, SegmentId, Seq, SiteNo, TransferNo};
-use consign_core::ledger::rows::{Body, SegmentRow};
+use consign_core::ledger::rows::{Body, MetaName, SegmentRow};
 use consign_core::segment::Destinations;
-use consign_core::time::Instant;
+use consign_core::time::{Instant, Now};
 
 use super::disk::{Disk, Tally};
-use super::rows::Name;
+use super::rows::{Inline, Name};
 use super::turn::Clock;
 
 /// Connections that are remembered; older ones have long been over.
@@ -137,6 +137,12 @@ pub(super) struct Life {
     pub boot: u64,
     /// Deliveries that were in flight when it started.
     pub found: u64,
+    /// Whether it was asked to stop.
+    pub stopping: bool,
+    /// The site's clocks in the first turn after that.
+    pub stop_at: Option<Now>,
+    /// Turns after the drain's end.
+    pub overtime: u32,
     /// Whether start-up reconciliation has come to its end.
     pub reconciled: bool,
     /// Value of the file counter at the start.
@@ -291,6 +297,17 @@ impl Site {
     pub fn excuses(&self, seq: Seq, site: SiteNo) -> bool {
         (!self.set_aside.is_empty() && self.set_aside.contains(&(seq, site)))
             || (!self.harm.rows.is_empty() && self.harm.delivery(seq, site))
+    }
+
+    /// Whether a segment more would be within the quota. A body that rides along is charged as it will
+    /// lie in the ledger, anything else as it is long.
+    pub fn has_room_for(&self, row: &SegmentRow) -> bool {
+        let used = self.disk.meta(MetaName::UsedBytes);
+        let need = match row.body {
+            Body::Inline(_) => Inline { size: row.size, digest: row.digest }.charge(),
+            Body::Blob(_) => row.size,
+        };
+        used.saturating_add(need) <= self.config.max_bytes
     }
 
     /// Names of peers that a segment must go to from here: those it addresses, but not the one it came

@@ -19,6 +19,9 @@ const IDLE_PER_SECOND: u32 = 2_000;
 /// Turns without progress at one moment.
 const IDLE_AT_ONCE: u32 = 200;
 
+/// Turns after the end of a drain: the stop itself may still have been waiting to be taken.
+const OVERTIME: u32 = 2;
+
 /// What a site's clocks last showed, and how long its loop has been going round for nothing.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
@@ -126,6 +129,17 @@ impl Desk<'_> {
             })?;
         }
         (clock.now, clock.turned, clock.footprint) = (now, true, footprint);
+        let life = &mut self.site.life;
+        if life.stopping {
+            // It stops in this turn or a later one: from then on its time runs.
+            let end = life.stop_at.get_or_insert(now).mono.after(self.site.config.drain_timeout);
+            life.overtime += u32::from(now.mono >= end);
+            let turns = life.overtime;
+            demand(turns <= OVERTIME, "I30", None, || {
+                format!("its drain is over, and it has turned {turns} times since")
+            })?;
+        }
+        let clock = &mut self.site.clock;
         let idle = inputs <= 1 && !clock.stirred;
         clock.stirred = false;
         if idle {

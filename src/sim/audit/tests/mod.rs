@@ -3,5 +3,6 @@
 mod cases;
 mod deeds;
 mod encode;
+mod more;
 mod play;
 mod show;

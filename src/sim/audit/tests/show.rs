@@ -3,7 +3,8 @@
 use consign_core::code::{Cause, Refusal};
 use consign_core::id::SiteNo;
 
-use super::play::{A, B, Play, START, id};
+use super::play::{A, B, Draft, Line, Play, START, id};
+use crate::sim::audit::rows::Row;
 
 #[test]
 fn a_clean_story_breaks_nothing() {
@@ -92,6 +93,30 @@ fn a_destroyed_file_is_excused_and_nothing_else() {
     let dead = play.give_up(other, Cause::Missing);
     play.commit(A, dead);
     assert_eq!(play.broken.map(|v| v.invariant), Some("I2"));
+}
+
+#[test]
+fn what_waits_for_room_at_a_full_peer_may_wait_on() {
+    let mut play = Play::new();
+    let limit = super::play::config(B).max_bytes;
+    let (_, draft) = play.reserve(B, SiteNo(0), 0);
+    play.books[B].used = limit;
+    let fill = |line| match line {
+        Line::Put(Row::Incoming(blob, mut row)) => {
+            row.reserved = limit;
+            Line::Put(Row::Incoming(blob, row))
+        }
+        other => other,
+    };
+    play.commit(B, Draft(draft.0.into_iter().map(fill).collect()));
+    let seq = play.offered("report.pdf");
+    play.reject(seq, 1, Refusal::Quota, 0);
+    let draft = play.fail(seq, Cause::Quota, 1_000).delivery(|row| row.refused = 1);
+    play.commit(A, draft);
+    assert_eq!(play.audit.owed(), 0);
+    assert!(play.audit.seems_at_rest(A, &[]));
+    play.at_rest(A);
+    assert_eq!(play.broken.map(|v| v.to_string()), None);
 }
 
 #[test]
