@@ -60,7 +60,6 @@ mod violation;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use consign_core::code::Cause;
 use consign_core::config::Config;
 use consign_core::id::{BlobNo, Epoch, SegmentId, Seq, SiteNo};
 use consign_core::ledger::rows::State;
