@@ -12,7 +12,7 @@ use consign_core::plant::Plant;
 
 use super::net::{NetFaults, Topology};
 use super::rng::Rng;
-use super::store::StoreFaults;
+use super::store::{Latency, StoreFaults};
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $word:literal, $most:literal;)*) => {
@@ -80,6 +80,10 @@ kinds! {
     Misdirected = "misdirected", 50;
     /// Calls that take 1 to 60 s, per call (F12).
     Stall = "stall", 300;
+    /// Reads of the ledger that take up to so many microseconds, instead of 100 (F12).
+    SlowRead = "slow-read", 1_000_000;
+    /// Commits that take up to so many microseconds, instead of 2,000 (F12).
+    SlowCommit = "slow-commit", 3_000_000;
     /// Content files that are gone or have changed places, per start (F17).
     LostFile = "lost-file", 10_000;
     /// Dials that are refused, unanswered or find no route, per dial (F21).
@@ -180,7 +184,13 @@ impl Rates {
     /// What a disk draws by itself.
     #[must_use]
     pub fn store(&self) -> StoreFaults {
+        let usual = StoreFaults::default();
+        let up_to = |kind: Kind, usual: Latency| {
+            Latency::new(usual.low, u64::from(self.of(kind)).max(usual.high))
+        };
         StoreFaults {
+            read: up_to(Kind::SlowRead, usual.read),
+            commit: up_to(Kind::SlowCommit, usual.commit),
             stall: self.of(Kind::Stall),
             commit_eio: self.of(Kind::Broken),
             ledger_eio: self.of(Kind::Broken),
@@ -202,7 +212,7 @@ impl Rates {
             restart_swapped: self.of(Kind::LostFile),
             // An older copy of the ledger loses what was accepted since; nothing repairs that yet.
             restart_rollback: 0,
-            ..StoreFaults::default()
+            ..usual
         }
     }
 

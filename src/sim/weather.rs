@@ -132,6 +132,11 @@ impl World {
         self.rates = super::swarm::Rates::none();
         self.set_rates();
         self.net.heal(self.now);
+        // A ferry stays: a dial that waits for a quarter of an hour may miss a contact of a minute for
+        // ever, and nobody is to blame.
+        for (a, b) in self.options.topology.links(self.sites.len()) {
+            self.net.contacts(a, b, None);
+        }
         self.queue.retain(|event| matches!(event, Event::Start(_)));
         self.watch.unsent.clear();
         for ix in 0..self.sites.len() {

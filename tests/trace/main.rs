@@ -2,7 +2,6 @@
 //! (segment, peer) the sequence of (from, to, cause, attempt), times removed.
 
 #[path = "../../core/tests/pair/world.rs"]
-#[allow(dead_code)]
 mod world;
 
 use std::collections::BTreeMap;
