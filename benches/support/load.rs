@@ -163,6 +163,7 @@ pub fn stored(disk: &Disk, batch: &mut Batch, seq: u64, size: usize, origin: Ori
         relayed_at: None,
         held: false,
         from: if here { SITE.0 } else { 0 },
+        loss: None,
     };
     batch.put(Table::Segments, &keys::seq(Seq(seq)), &row);
     batch.put_body(BodyNo(seq), handle, size);

@@ -62,6 +62,7 @@ impl<F: FnMut(&Options, u64) -> Option<Report>> Search<F> {
     /// Tries to reduce everything once; whether anything became less.
     fn pass(&mut self) -> bool {
         let mut less = self.end_where_it_breaks();
+        less |= self.halve();
         less |= self.fewer_faults();
         less |= self.fewer(0, |o| u64::from(o.crashes), |o, n| o.crashes = n as u32);
         less |= self.fewer(1, |o| u64::from(o.segments), |o, n| o.segments = n as u32);
@@ -91,11 +92,25 @@ impl<F: FnMut(&Options, u64) -> Option<Report>> Search<F> {
         }
     }
 
-    /// Faults stop soon after the moment at which the promise is broken.
+    /// Faults stop soon after the moment at which the promise is broken, with as much to do in each
+    /// minute as before, or else with all that was to do.
     fn end_where_it_breaks(&mut self) -> bool {
         let Some((at, _)) = self.best.broken else { return false };
-        let end = Duration::from_secs(at.0 / 1_000_000 + 1);
-        end < self.best.options.length && self.keeps(|o| o.length = end)
+        let (end, length) = (at.0 / 1_000_000 + 1, self.best.options.length.as_secs());
+        if end >= length {
+            return false;
+        }
+        self.keeps(|o| shorten(o, end, length))
+            || self.keeps(|o| o.length = Duration::from_secs(end))
+    }
+
+    /// Halves the whole run, again and again.
+    fn halve(&mut self) -> bool {
+        let mut less = false;
+        while self.best.options.length.as_secs() > 1 && self.keeps(|o| shorten(o, 1, 2)) {
+            less = true;
+        }
+        less
     }
 
     /// Drops kinds of fault: all, then halves, quarters and so on down to single ones.
@@ -149,6 +164,14 @@ impl<F: FnMut(&Options, u64) -> Option<Report>> Search<F> {
     fn straighter(&mut self) -> bool {
         self.keeps(|o| o.topology = Topology::Line)
     }
+}
+
+/// The same run, `of` of it cut down to `to`: its time, its segments and its crashes.
+fn shorten(options: &mut Options, to: u64, of: u64) {
+    let part = |n: u64| (u128::from(n) * u128::from(to) / u128::from(of.max(1))) as u64;
+    options.length = Duration::from_secs(part(options.length.as_secs()).max(1));
+    options.segments = part(u64::from(options.segments)).max(1) as u32;
+    options.crashes = part(u64::from(options.crashes)) as u32;
 }
 
 #[cfg(test)]

@@ -1,7 +1,11 @@
 //! Drawn runs: clean, the same twice, and told so that they can be seen again.
 
-use consign::sim::run::{Report, run};
+use std::time::Duration;
+
+use consign::sim::run::{PATIENCE, Report, run};
 use consign::sim::swarm::Options;
+use consign::sim::time::Micros;
+use consign_core::plant::Plant;
 
 /// Fixed seeds; `SEEDS=n` runs n more, from `SEED` on.
 const FIXED: std::ops::Range<u64> = 1..13;
@@ -76,4 +80,18 @@ fn real_tls_keeps_the_same_promises() {
         options.segments = 100;
         demand_clean(&report(&options));
     }
+}
+
+#[test]
+fn a_promise_broken_at_the_last_look_is_broken_again_when_replayed() {
+    // Credit that leaks shows when nothing moves any more: hours after the faults have stopped.
+    let with_leak = |seed| Options { plant: Some(Plant::CreditLeak), ..Options::draw(seed) };
+    let at_the_end = |report: &Report| {
+        let at = report.broken.as_ref().map_or(Duration::ZERO, |(at, _)| at.since(Micros::ZERO));
+        at >= report.options.length + PATIENCE
+    };
+    let found = (1..200).map(|seed| report(&with_leak(seed))).find(at_the_end);
+    let found = found.expect("a leak that shows at the end");
+    let again = run(&found.options, Some(found.steps)).expect("no certificates are made");
+    assert_eq!((again.broken, again.steps), (found.broken, found.steps));
 }

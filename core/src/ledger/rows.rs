@@ -73,6 +73,23 @@ pub struct SegmentRow {
     /// The peer it came from, by number; 0 when it was accepted here.
     #[n(15)]
     pub from: u32,
+    /// What is known to be wrong with its content; `None` is nothing.
+    #[n(16)]
+    pub loss: Option<Loss>,
+}
+
+/// What is wrong with the content of a segment. Each step is taken once, because what it takes away
+/// may belong to another segment by the next time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+#[cbor(index_only)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum Loss {
+    /// It could not be read: its digest does not lead to it any more.
+    #[n(0)]
+    Doubted,
+    /// It is gone: nor does the segment's id.
+    #[n(1)]
+    Gone,
 }
 
 /// State of a delivery (DESIGN 3.2).

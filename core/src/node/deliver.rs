@@ -13,7 +13,7 @@ use crate::delivery::{Event, next};
 use crate::id::{ConnId, Epoch, Seq, SiteNo, TransferNo};
 use crate::ledger::Table;
 use crate::ledger::keys::{self, DueKey};
-use crate::ledger::rows::{Body, DeadletterRow, DeliveryRow, InflightRow, SegmentRow, State};
+use crate::ledger::rows::{Body, DeadletterRow, DeliveryRow, InflightRow, Loss, SegmentRow, State};
 use crate::limits::{CLAIMS_PER_TURN, SESSION_INFLIGHT};
 use crate::plant::Plant;
 use crate::segment::Destinations;
@@ -218,7 +218,7 @@ impl Node {
                 }
                 row.refused = if refused { row.refused.saturating_add(1) } else { 0 };
                 if cause == Cause::Unreadable {
-                    self.distrust(&segment);
+                    self.mark(seq, &segment, Loss::Doubted);
                 }
                 if row.spent >= self.config.max_retries {
                     return self.give_up(now, site, seq, row, &segment, cause);
@@ -280,7 +280,7 @@ impl Node {
         cause: Cause,
     ) {
         if matches!(cause, Cause::Missing | Cause::Mismatch) {
-            self.lost(segment);
+            self.lost(seq, segment);
         }
         let before = row.state;
         self.move_to(&mut row, Event::GiveUp, now);
@@ -296,17 +296,27 @@ impl Node {
 
     /// The content of a segment is gone for good: an offer of it must not be answered "held", and
     /// whoever hands it in again brings it anew.
-    pub(super) fn lost(&mut self, segment: &SegmentRow) {
-        self.distrust(segment);
-        self.stage.batch.del(Table::Ids, &keys::id(&segment.id));
+    pub(super) fn lost(&mut self, seq: Seq, segment: &SegmentRow) {
+        self.mark(seq, segment, Loss::Gone);
     }
 
     /// What is kept of this content is gone or wrong: nobody is promised anything on the strength of
-    /// it any more. The next one who hands it in gets a file of its own.
-    pub(super) fn distrust(&mut self, segment: &SegmentRow) {
-        if matches!(segment.body, Body::Blob(_)) {
-            self.stage.batch.del(Table::Digests, &segment.digest.0);
+    /// it any more, and the next one who hands it in gets a file of its own. What is taken away is
+    /// taken once: later it leads to somebody else's content.
+    fn mark(&mut self, seq: Seq, segment: &SegmentRow, loss: Loss) {
+        let mut row = self.book.segment(seq).cloned().unwrap_or_else(|| segment.clone());
+        if row.loss >= Some(loss) {
+            return;
         }
+        if row.loss.is_none() && matches!(row.body, Body::Blob(_)) {
+            self.stage.batch.del(Table::Digests, &row.digest.0);
+        }
+        if loss == Loss::Gone {
+            self.stage.batch.del(Table::Ids, &keys::id(&row.id));
+        }
+        row.loss = Some(loss);
+        self.stage.batch.put(Table::Segments, &keys::seq(seq), &row);
+        self.book.set_segment(self.stage.number(), seq, row);
     }
 
     /// The destination had it before and let it go again: it leaves the required set.

@@ -13,7 +13,7 @@ use crate::id::{BlobNo, Seq, SiteNo};
 use crate::ledger::Table;
 use crate::ledger::keys;
 use crate::ledger::read::{Held, InflightFound, ReadRequest};
-use crate::ledger::rows::{SegmentRow, State};
+use crate::ledger::rows::{Loss, SegmentRow, State};
 use crate::limits::SLICE_ROWS;
 use crate::plant::Plant;
 use crate::store::Errand;
@@ -145,6 +145,8 @@ impl Node {
         let mut wanted = Vec::with_capacity(rows.len());
         for (seq, row) in rows {
             match row {
+                // Found missing before, and dealt with.
+                Some(row) if row.loss == Some(Loss::Gone) => {}
                 Some(row) => wanted.push((seq, row.body, row.size)),
                 None => {
                     let what = alloc::format!("segment number {seq}");
@@ -178,7 +180,7 @@ impl Node {
     ) {
         for held in held.into_iter().flatten() {
             let segment = self.book.segment(held.seq).cloned().unwrap_or(held.row);
-            self.lost(&segment);
+            self.lost(held.seq, &segment);
             for (site, row) in held.deliveries {
                 let row = match self.book.delivery(site, held.seq, as_of) {
                     Some(newer) => newer.cloned(),

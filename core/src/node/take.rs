@@ -56,6 +56,7 @@ impl Node {
             relayed_at: None,
             held: false,
             from: source.0,
+            loss: None,
         };
         Ok(self.take(now, row, &sites))
     }
@@ -106,6 +107,7 @@ impl Node {
             relayed_at: None,
             held: false,
             from: 0,
+            loss: None,
         };
         let seq = self.take(now, row.clone(), &sites);
         self.own(body, seq);

@@ -75,6 +75,7 @@ fn relay(v: &mut impl Visit) {
         relayed_at: None,
         held: false,
         from: 0,
+        loss: None,
     };
     v.row(Table::Segments, "SegmentRow", &keys::seq(Seq(1)), &local);
     v.row(Table::Segments, "SegmentRow", &keys::seq(SEQ), &received());
@@ -146,6 +147,7 @@ pub(crate) fn received() -> SegmentRow {
         relayed_at: Some(AT.0 + 9),
         held: true,
         from: SITE.0,
+        loss: Some(Loss::Doubted),
     }
 }
 

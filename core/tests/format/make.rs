@@ -60,6 +60,7 @@ one_of!(
     ExportState: [
         ExportState::Intent, ExportState::Placed, ExportState::Done, ExportState::Failed
     ],
+    Loss: [Loss::Doubted, Loss::Gone],
     ShardState: ShardState::ALL,
     AckStatus: AckStatus::ALL,
     TokenState: TokenState::ALL
@@ -74,7 +75,7 @@ fields! {
     Epoch { boot, session }
     SegmentRow {
         id, digest, size, body, meta, to, here, origin, origin_seq, hops, accepted_at, required,
-        acked, relayed_at, held, from,
+        acked, relayed_at, held, from, loss,
     }
     DeliveryRow {
         state, attempts, spent, next_attempt_after, last_error, since, custody, held, claimed_at, refused,

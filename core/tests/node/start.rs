@@ -76,6 +76,13 @@ fn missing_content_goes_to_the_dead_letters_and_its_neighbours_go_on() {
     assert_eq!(site.store.rows(Table::Segments), 21);
     assert_eq!(site.sendings().len(), 1);
     site.audit();
+    // The next start finds the lost one again, and leaves alone what has taken its place.
+    let mut site = site.restart();
+    site.settle();
+    assert!(site.notes.iter().any(|n| matches!(n, Note::Reconciled(s) if s.missing == 0)));
+    assert_eq!(site.queue("n7", &["beta"]), ids[7]);
+    assert_eq!(site.store.rows(Table::Segments), 21, "it is known");
+    site.audit();
 }
 
 #[test]

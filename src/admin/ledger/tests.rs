@@ -52,6 +52,7 @@ fn put_segment(batch: &mut Batch, seq: u64, id: SegmentId, deliveries: &[(u32, S
         relayed_at: None,
         held: false,
         from: 0,
+        loss: None,
     };
     batch.put(Table::Segments, &keys::seq(Seq(seq)), &row);
     batch.put(Table::Ids, &keys::id(&id), &IdRow { seq: Seq(seq) });

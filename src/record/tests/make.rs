@@ -111,6 +111,7 @@ one_of!(
     MetaName: MetaName::ALL,
     Plant: Plant::ALL,
     State: [State::Scheduled, State::Inflight, State::Acked, State::Failed, State::Deadletter],
+    Loss: [Loss::Doubted, Loss::Gone],
     SuccessCondition: [SuccessCondition::OnePeer, SuccessCondition::AllPeers],
 );
 
@@ -134,7 +135,7 @@ fields! {
     Space { free, ledger, ballast_whole }
     SegmentRow {
         id, digest, size, body, meta, to, here, origin, origin_seq, hops, accepted_at, required,
-        acked, relayed_at, held, from,
+        acked, relayed_at, held, from, loss,
     }
     DeliveryRow {
         state, attempts, spent, next_attempt_after, last_error, since, custody, held, claimed_at, refused,

@@ -47,6 +47,7 @@ impl Play {
             relayed_at: None,
             held: false,
             from: if own { 0 } else { PEER.0 },
+            loss: None,
         };
         books.rows.insert(seq, row.clone());
         let mut draft = Draft(vec![Line::Body(body, bytes())]);
