@@ -251,7 +251,6 @@ impl Desk<'_> {
                 }
             }
         }
-        self.world.kept.insert((id, self.ix));
         if row.here && row.from != 0 && self.world.held.insert((id, self.ix)) {
             self.world.totals.delivered += 1;
         }

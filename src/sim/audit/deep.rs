@@ -1,7 +1,5 @@
 //! Deep checks: the model against the rows and files that are really there, and the end of a run.
 
-use std::collections::BTreeSet;
-
 use consign_core::id::{BlobNo, Seq, SiteNo};
 use consign_core::ledger::Table;
 use consign_core::ledger::rows::{DeliveryRow, IncomingRow, State};
@@ -12,8 +10,6 @@ use super::disk::{Disk, due_key, waits};
 use super::rows::{self, Name};
 use super::violation::{Broken, Check, broken, demand};
 
-/// Deliveries that wait for room at the other site.
-pub(super) type Waiting = BTreeSet<(Seq, SiteNo)>;
 /// A file as the store shows it: number, length, whether it is whole and durable.
 pub(super) type File = (BlobNo, u64, bool);
 
@@ -178,18 +174,18 @@ impl Desk<'_> {
     }
 
     /// Nothing fails any more, and time has passed.
-    pub(super) fn at_rest(&mut self, rows: &dyn Snapshot, files: &[File], full: &Waiting) -> Check {
-        self.quiet(files, full)?;
+    pub(super) fn at_rest(&mut self, rows: &dyn Snapshot, files: &[File]) -> Check {
+        self.quiet(files)?;
         self.deep(rows, files)
     }
 
     /// What must hold at rest and can be told without looking at everything.
-    pub(super) fn quiet(&self, files: &[File], full: &Waiting) -> Check {
+    pub(super) fn quiet(&self, files: &[File]) -> Check {
         let site = &*self.site;
         let (disk, life) = (&site.disk, &site.life);
         demand(life.running, "I28", None, || "it does not run".into())?;
         demand(life.reconciled, "I17", None, || "start-up has not come to its end".into())?;
-        for (no, seq) in disk.owed.iter().filter(|(no, seq)| !full.contains(&(*seq, *no))) {
+        for (no, seq) in &disk.owed {
             self.is_told(*seq, *no)?;
         }
         let doomed = disk.doomed.keys().next();
@@ -201,12 +197,9 @@ impl Desk<'_> {
         let goes_on = |row: &IncomingRow| row.offset > 0 && row.source > 0 && row.expires_at > now;
         let temporary = disk.incoming.iter().find(|(_, row)| !goes_on(row));
         demand(temporary.is_none(), "I28", None, || format!("still reserved: {temporary:?}"))?;
-        // What waits stands in a window, with its segment beside it.
-        let (overlay, windows, promises) = site.clock.footprint;
-        let most = full.len();
-        demand(overlay <= most && windows <= most && promises == 0, "I19", None, || {
+        demand(site.clock.footprint == (0, 0, 0), "I19", None, || {
             let left = site.clock.footprint;
-            format!("{left:?} entries of overlay, windows and promises are left, {most} wait")
+            format!("{left:?} entries of overlay, windows and promises are left in memory")
         })?;
         let orphan = self.orphans(files).next();
         demand(orphan.is_none(), "I16", None, || format!("file {orphan:?} has no row"))

@@ -31,7 +31,7 @@
 //! | I23 | each turn: rounds that change nothing, per second and per moment |
 //! | I25 | an identity is kept once; a held segment is not refused for good; no second charge (by I10) |
 //! | I26 | of its part: checkpoints never shrink, ACCEPT asks from no further on than they reach, files are as long |
-//! | I28 | [`Audit::at_rest`]. What waits for room at a peer whose quota is used up may wait on |
+//! | I28 | [`Audit::at_rest`] |
 //! | I30 | after a stop was asked for nothing new is taken, and the loop ends with the drain; a process that does not run says nothing |
 //! | I31 | dead letters and audit records are not removed; nothing bounds them yet |
 //!
@@ -61,7 +61,7 @@ mod violation;
 use std::collections::{BTreeMap, BTreeSet};
 
 use consign_core::config::Config;
-use consign_core::id::{BlobNo, Epoch, SegmentId, Seq, SiteNo};
+use consign_core::id::{BlobNo, Epoch, SegmentId, SiteNo};
 use consign_core::ledger::rows::State;
 use consign_core::session::Accepted;
 use consign_core::store::Snapshot;
@@ -146,9 +146,6 @@ struct World {
     names: BTreeMap<SiteIx, String>,
     stories: Stories,
     acks: BTreeSet<Ack>,
-    /// Who has ever kept what.
-    kept: BTreeSet<(SegmentId, SiteIx)>,
-    /// The same for those it is for.
     held: BTreeSet<(SegmentId, SiteIx)>,
     /// Whether frames can be seen at all; under real TLS they cannot.
     taps: bool,
@@ -239,8 +236,7 @@ impl Audit {
         rows: &dyn Snapshot,
         files: &[(BlobNo, u64, bool)],
     ) -> Result<(), Violation> {
-        let full = self.for_want_of_room(site);
-        let checked = self.desk(at, site).at_rest(rows, files, &full);
+        let checked = self.desk(at, site).at_rest(rows, files);
         let checked = checked.and_then(|()| self.is_over_there(site));
         checked.map_err(|broken| self.violation(site, *broken))
     }
@@ -252,8 +248,7 @@ impl Audit {
     /// When the site was never born.
     #[must_use]
     pub fn seems_at_rest(&mut self, site: SiteIx, files: &[(BlobNo, u64, bool)]) -> bool {
-        let full = self.for_want_of_room(site);
-        self.desk(Micros::ZERO, site).quiet(files, &full).is_ok()
+        self.desk(Micros::ZERO, site).quiet(files).is_ok()
     }
 
     /// How much was seen.
@@ -262,31 +257,14 @@ impl Audit {
         self.world.totals
     }
 
-    /// Deliveries still owed at all sites, but for those whose rows were destroyed and those that wait for
-    /// room at a peer whose quota is used up.
+    /// Deliveries still owed at all sites, but for those whose rows were destroyed.
     #[must_use]
     pub fn owed(&self) -> usize {
-        let of = |(ix, site): (&SiteIx, &Site)| {
-            let full = self.for_want_of_room(*ix);
+        let of = |site: &Site| {
             let owed = site.disk.owed.iter();
-            owed.filter(|(no, seq)| !site.excuses(*seq, *no) && !full.contains(&(*seq, *no)))
-                .count()
+            owed.filter(|(no, seq)| !site.excuses(*seq, *no)).count()
         };
-        self.sites.iter().map(of).sum()
-    }
-
-    /// Deliveries of a site that its peers must refuse for want of room: only their operators can make any.
-    fn for_want_of_room(&self, ix: SiteIx) -> BTreeSet<(Seq, SiteNo)> {
-        let Some(site) = self.sites.get(&ix) else { return BTreeSet::new() };
-        let waits = |no: SiteNo, seq: Seq| {
-            let row = site.disk.deliveries.get(&(seq, no))?;
-            let name = site.disk.peers.get(&no).filter(|_| row.state == State::Failed)?;
-            let peer = self.sites.values().find(|other| other.config.name == *name)?;
-            let segment = site.disk.segments.get(&seq)?;
-            Some(!peer.has_room_for(segment) && peer.holds(&segment.id) != Holds::Yes)
-        };
-        let owed = site.disk.owed.iter().map(|(no, seq)| (*seq, *no));
-        owed.filter(|(seq, no)| waits(*no, *seq) == Some(true)).collect()
+        self.sites.values().map(of).sum()
     }
 
     fn desk(&mut self, at: Micros, ix: SiteIx) -> Desk<'_> {

@@ -224,7 +224,6 @@ impl Desk<'_> {
                 disk.deliveries.contains_key(&(seq, no))
                     || self.site.settled.contains(&(seq, no))
                     || self.site.excuses(seq, no)
-                    || self.has_it(seq, no)
             });
             demand(owed, "I2", self.site.id(seq), || {
                 format!("number {seq} is accepted for {name} too, and not owed there")
@@ -238,13 +237,6 @@ impl Desk<'_> {
             let peer = stranger.map(|(no, _)| self.site.peer(no));
             format!("number {seq} is owed to {peer:?}, whom it is not for")
         })
-    }
-
-    /// Whether a peer holds it already: when a client and that peer hand in the same at the same time,
-    /// nothing is owed to the peer.
-    fn has_it(&self, seq: Seq, no: SiteNo) -> bool {
-        let (id, ix) = (self.site.id(seq), self.ix_of(no));
-        id.zip(ix).is_some_and(|at| self.world.kept.contains(&at))
     }
 
     /// Deliveries of one peer and state are as many as `counters` says.

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use consign_core::config::Config;
 use consign_core::id::{BlobDigest, BlobNo, ConnId, Epoch, SegmentId, Seq, SiteNo, TransferNo};
-use consign_core::ledger::rows::{Body, MetaName, SegmentRow};
+use consign_core::ledger::rows::{Body, SegmentRow};
 use consign_core::segment::Destinations;
 use consign_core::time::{Instant, Now};
 
 use super::disk::{Disk, Tally};
-use super::rows::{Inline, Name};
+use super::rows::Name;
 use super::turn::Clock;
 
 /// Connections that are remembered; older ones have long been over.
@@ -297,17 +297,6 @@ impl Site {
     pub fn excuses(&self, seq: Seq, site: SiteNo) -> bool {
         (!self.set_aside.is_empty() && self.set_aside.contains(&(seq, site)))
             || (!self.harm.rows.is_empty() && self.harm.delivery(seq, site))
-    }
-
-    /// Whether a segment more would be within the quota. A body that rides along is charged as it will
-    /// lie in the ledger, anything else as it is long.
-    pub fn has_room_for(&self, row: &SegmentRow) -> bool {
-        let used = self.disk.meta(MetaName::UsedBytes);
-        let need = match row.body {
-            Body::Inline(_) => Inline { size: row.size, digest: row.digest }.charge(),
-            Body::Blob(_) => row.size,
-        };
-        used.saturating_add(need) <= self.config.max_bytes
     }
 
     /// Names of peers that a segment must go to from here: those it addresses, but not the one it came

@@ -119,7 +119,7 @@ fn turn(p: &mut Play, ms: u64, inputs: usize, footprint: (usize, usize, usize)) 
     p.see(A, &Seen::Turned { now, inputs, footprint });
 }
 
-pub const LOOP: [Case; 17] = [
+pub const LOOP: [Case; 16] = [
     ("I30", "taken after a stop", |p| {
         p.see(A, &Seen::Stopping);
         p.wait(1);
@@ -178,13 +178,6 @@ pub const LOOP: [Case; 17] = [
     }),
     ("I28", "still in flight", |p| {
         p.offered("report.pdf");
-        p.at_rest(A);
-    }),
-    ("I28", "refused for want of room that is there", |p| {
-        let seq = p.offered("report.pdf");
-        p.reject(seq, 1, Refusal::Quota, 0);
-        let draft = p.fail(seq, Cause::Quota, 1_000).delivery(|row| row.refused = 1);
-        p.commit(A, draft);
         p.at_rest(A);
     }),
     ("I28", "still reserved", |p| {

@@ -119,30 +119,6 @@ fn a_segment_that_is_offered_in_the_batch_that_takes_it_owes_nothing_back() {
 }
 
 #[test]
-fn what_waits_for_room_at_a_full_peer_may_wait_on() {
-    let mut play = Play::new();
-    let limit = super::play::config(B).max_bytes;
-    let (_, draft) = play.reserve(B, SiteNo(0), 0);
-    play.books[B].used = limit;
-    let fill = |line| match line {
-        Line::Put(Row::Incoming(blob, mut row)) => {
-            row.reserved = limit;
-            Line::Put(Row::Incoming(blob, row))
-        }
-        other => other,
-    };
-    play.commit(B, Draft(draft.0.into_iter().map(fill).collect()));
-    let seq = play.offered("report.pdf");
-    play.reject(seq, 1, Refusal::Quota, 0);
-    let draft = play.fail(seq, Cause::Quota, 1_000).delivery(|row| row.refused = 1);
-    play.commit(A, draft);
-    assert_eq!(play.audit.owed(), 0);
-    assert!(play.audit.seems_at_rest(A, &[]));
-    play.at_rest(A);
-    assert_eq!(play.broken.map(|v| v.to_string()), None);
-}
-
-#[test]
 fn after_a_rollback_a_site_is_judged_by_what_is_there() {
     let mut play = Play::new();
     play.delivered("report.pdf");
