@@ -34,6 +34,10 @@ impl World {
         self.watch.check(self.now, Err(violation));
     }
 
+    fn has_ballast(&self, ix: SiteIx) -> bool {
+        self.sites[ix].store.space().ballast_whole
+    }
+
     /// Deliveries that a site still owes.
     fn owed_by(&self, ix: SiteIx) -> usize {
         let mut owed = 0;
@@ -62,6 +66,14 @@ impl Run {
     /// Everything goes well, but the disk of the first site stays full: what it owes must leave before
     /// there is room again.
     pub fn leave_on_a_full_disk(&mut self) {
+        // Whoever has lost the ballast to others cannot do anything, and says so (exit 70).
+        let ready = self.world.now.after(BESIDE);
+        while !self.world.has_ballast(0) && self.goes_on() && self.world.now < ready {
+            self.advance(self.world.now.after(LOOK_EVERY));
+        }
+        if !self.world.has_ballast(0) {
+            return;
+        }
         let longest = self.world.options.knobs.backoff_max;
         let last = self.world.now.after(longest * 8 + BESIDE);
         self.world.fill_up(0);

@@ -148,7 +148,7 @@ impl Tables {
     }
 }
 
-/// A view of a [`MemStore`]'s ledger.
+/// A view of a [`super::MemStore`]'s ledger.
 #[derive(Clone, Debug)]
 pub struct MemSnapshot {
     tables: Tables,
