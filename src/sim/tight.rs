@@ -9,7 +9,7 @@ use consign_core::store::{Batch, Op, Snapshot};
 use super::audit::Violation;
 use super::run::Run;
 use super::seen::SiteIx;
-use super::world::World;
+use super::world::{Site, World};
 
 /// Beside some waits of the longest backoff: for starts, dials and what is sent.
 const BESIDE: Duration = Duration::from_secs(1_800);
@@ -34,8 +34,19 @@ impl World {
         self.watch.check(self.now, Err(violation));
     }
 
-    fn has_ballast(&self, ix: SiteIx) -> bool {
-        self.sites[ix].store.space().ballast_whole
+    /// Whether a site runs on, has its whole ballast and takes in no content. A start on a ballast that
+    /// is not whole takes growth until its first commit tells it better: nothing stops that yet either.
+    fn is_ready(&self, ix: SiteIx) -> bool {
+        let Site { store, process, .. } = &self.sites[ix];
+        if process.as_ref().is_none_or(|process| process.stopping) {
+            return false;
+        }
+        let mut idle = true;
+        let looked = store.snapshot().scan(Table::Incoming, &[], &mut |_, _| {
+            idle = false;
+            false
+        });
+        looked.is_ok() && idle && store.space().ballast_whole
     }
 
     /// Deliveries that a site still owes.
@@ -66,12 +77,13 @@ impl Run {
     /// Everything goes well, but the disk of the first site stays full: what it owes must leave before
     /// there is room again.
     pub fn leave_on_a_full_disk(&mut self) {
-        // Whoever has lost the ballast to others cannot do anything, and says so (exit 70).
+        // Whoever has lost the ballast to others cannot do anything, and says so (exit 70). What is being
+        // written already goes on being written, and may take it: nothing stops that yet.
         let ready = self.world.now.after(BESIDE);
-        while !self.world.has_ballast(0) && self.goes_on() && self.world.now < ready {
+        while !self.world.is_ready(0) && self.goes_on() && self.world.now < ready {
             self.advance(self.world.now.after(LOOK_EVERY));
         }
-        if !self.world.has_ballast(0) {
+        if !self.world.is_ready(0) {
             return;
         }
         let longest = self.world.options.knobs.backoff_max;
