@@ -22,16 +22,14 @@ use bytes::Bytes;
 pub use blobs::BlobFile;
 use blobs::Blobs;
 pub use tables::MemSnapshot;
-use tables::Tables;
 
-use crate::id::{BatchNo, BlobNo, ConnId, Handle};
+use crate::id::{BlobNo, ConnId, Handle};
 use crate::ledger::read::{self, ReadRequest};
 use crate::ledger::rows::{Body, MetaName, MetaRow};
 use crate::ledger::{Table, codec, keys};
 use crate::node::Input;
 use crate::store::{
-    Batch, CommitFault, Errand, Op, ReadResult, Snapshot, Space, StoreEvent, StoreFault,
-    StoreRequest,
+    Batch, CommitFault, Errand, Op, ReadResult, Space, StoreEvent, StoreFault, StoreRequest,
 };
 
 /// Longest key a store takes, in bytes.
@@ -53,7 +51,7 @@ struct Disk {
 /// The store.
 #[derive(Clone, Debug)]
 pub struct MemStore {
-    tables: Tables,
+    tables: MemSnapshot,
     ledger: u64,
     parked: BTreeMap<Handle, Bytes>,
     blobs: Blobs,
@@ -74,7 +72,7 @@ impl MemStore {
     pub fn new() -> MemStore {
         let disk = Disk { capacity: 1 << 60, outside: 0, ballast: 64 << 20, ballast_whole: true };
         MemStore {
-            tables: Tables::new(),
+            tables: MemSnapshot::new(),
             ledger: 0,
             parked: BTreeMap::new(),
             blobs: Blobs::default(),
@@ -175,7 +173,13 @@ impl MemStore {
     /// A view of the ledger as it is now; later commits do not change it.
     #[must_use]
     pub fn snapshot(&self) -> MemSnapshot {
-        MemSnapshot::new(self.tables.clone())
+        self.tables.clone()
+    }
+
+    /// The ledger as it is now, without a copy: for reads that end before the next commit.
+    #[must_use]
+    pub fn ledger(&self) -> &MemSnapshot {
+        &self.tables
     }
 
     /// Answers a read of the node.
@@ -183,7 +187,7 @@ impl MemStore {
     /// # Errors
     /// As [`read::read`].
     pub fn read(&self, request: &ReadRequest) -> ReadResult {
-        read::read(self, request)
+        read::read(&self.tables, request)
     }
 
     /// Does what a session asks; at most one answer.
@@ -209,7 +213,7 @@ impl MemStore {
                 Some(StoreEvent::Content { ticket, offset, data })
             }
             StoreRequest::Query { ticket, query } => {
-                Some(StoreEvent::Queried { ticket, answer: query(self) })
+                Some(StoreEvent::Queried { ticket, answer: query(&self.tables) })
             }
         }
     }
@@ -402,7 +406,7 @@ impl MemStore {
 
     /// Puts an older copy of the ledger in the place of this one; content files stay as they are.
     pub fn put_back(&mut self, copy: MemSnapshot) {
-        self.tables = copy.into_tables();
+        self.tables = copy;
         self.ledger = self.tables.rows().map(|(key, value)| cost(key, value.len())).sum();
     }
 
@@ -421,27 +425,6 @@ fn cost(key: &[u8], value: usize) -> u64 {
 fn window(have: usize, offset: u64, len: usize) -> core::ops::Range<usize> {
     let from = usize::try_from(offset).unwrap_or(usize::MAX).min(have);
     from..from.saturating_add(len).min(have)
-}
-
-/// The ledger as it is now, without a copy: for reads that end before the next commit.
-impl Snapshot for MemStore {
-    fn as_of(&self) -> BatchNo {
-        self.tables.as_of()
-    }
-
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, StoreFault> {
-        Ok(self.tables.value(table, key).map(AsRef::as_ref))
-    }
-
-    fn scan(
-        &self,
-        table: Table,
-        from: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), StoreFault> {
-        self.tables.scan(table, from, visit);
-        Ok(())
-    }
 }
 
 fn missing(blob: BlobNo) -> StoreFault {

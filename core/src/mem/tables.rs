@@ -72,13 +72,14 @@ impl Ord for RowKey {
 
 type Rows = BTreeMap<RowKey, Bytes>;
 
-/// The tables in the order of their numbers, which begin at 1 and have no gaps.
+/// The ledger of a [`super::MemStore`]; a clone is a view that later commits do not change. The tables
+/// are in the order of their numbers, which begin at 1 and have no gaps.
 #[derive(Clone, Debug)]
-pub(super) struct Tables([Arc<Rows>; Table::ALL.len()]);
+pub struct MemSnapshot([Arc<Rows>; Table::ALL.len()]);
 
-impl Tables {
-    pub(super) fn new() -> Tables {
-        Tables(core::array::from_fn(|_| Arc::default()))
+impl MemSnapshot {
+    pub(super) fn new() -> MemSnapshot {
+        MemSnapshot(core::array::from_fn(|_| Arc::default()))
     }
 
     fn of(&self, table: Table) -> Option<&Rows> {
@@ -119,58 +120,22 @@ impl Tables {
         self.of(table)?.get(key)
     }
 
-    pub(super) fn scan(
-        &self,
-        table: Table,
-        from: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) {
-        let Some(rows) = self.of(table) else { return };
-        let range = (Bound::Included(from), Bound::Unbounded);
-        for (key, value) in rows.range::<[u8], _>(range) {
-            if !visit(key.bytes(), value) {
-                break;
-            }
-        }
-    }
-
     /// Every row of every table.
     pub(super) fn rows(&self) -> impl Iterator<Item = (&[u8], &Bytes)> {
         self.0.iter().flat_map(|rows| rows.iter()).map(|(key, value)| (key.bytes(), value))
-    }
-
-    /// The number the last batch wrote.
-    pub(super) fn as_of(&self) -> BatchNo {
-        let key = MetaName::Batch.key();
-        let value = self.value(Table::Meta, key);
-        let row = value.and_then(|v| codec::decode::<MetaRow>(Table::Meta, key, v).ok());
-        BatchNo(row.map_or(0, |row| row.value))
-    }
-}
-
-/// A view of a [`super::MemStore`]'s ledger.
-#[derive(Clone, Debug)]
-pub struct MemSnapshot {
-    tables: Tables,
-}
-
-impl MemSnapshot {
-    pub(super) fn new(tables: Tables) -> MemSnapshot {
-        MemSnapshot { tables }
-    }
-
-    pub(super) fn into_tables(self) -> Tables {
-        self.tables
     }
 }
 
 impl Snapshot for MemSnapshot {
     fn as_of(&self) -> BatchNo {
-        self.tables.as_of()
+        let key = MetaName::Batch.key();
+        let value = self.value(Table::Meta, key);
+        let row = value.and_then(|v| codec::decode::<MetaRow>(Table::Meta, key, v).ok());
+        BatchNo(row.map_or(0, |row| row.value))
     }
 
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, StoreFault> {
-        Ok(self.tables.value(table, key).map(AsRef::as_ref))
+        Ok(self.value(table, key).map(AsRef::as_ref))
     }
 
     fn scan(
@@ -179,7 +144,13 @@ impl Snapshot for MemSnapshot {
         from: &[u8],
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), StoreFault> {
-        self.tables.scan(table, from, visit);
+        let Some(rows) = self.of(table) else { return Ok(()) };
+        let range = (Bound::Included(from), Bound::Unbounded);
+        for (key, value) in rows.range::<[u8], _>(range) {
+            if !visit(key.bytes(), value) {
+                break;
+            }
+        }
         Ok(())
     }
 }

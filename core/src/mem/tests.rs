@@ -204,7 +204,7 @@ fn an_older_copy_is_put_back_with_what_it_takes_of_the_disk() {
     assert_eq!(store.nth_key(Table::Segments, 0), Some(&[1][..]));
     assert!(store.space().ledger > ledger);
     store.put_back(copy);
-    assert_eq!((store.as_of(), store.space().ledger), (BatchNo(1), ledger));
+    assert_eq!((store.ledger().as_of(), store.space().ledger), (BatchNo(1), ledger));
     assert_eq!(store.nth_key(Table::Segments, 0), None);
 }
 
@@ -226,7 +226,7 @@ fn keys_of_any_length_keep_their_order() {
         first.put_raw(Table::Audit, key, b"x");
     }
     assert!(committed(&store.commit(&first)));
-    let rows = contract::scan(&store, Table::Audit, &[]);
+    let rows = contract::scan(store.ledger(), Table::Audit, &[]);
     assert!(rows.iter().map(|(key, _)| key).eq(&keys));
     let mut second = batch(2);
     for key in &keys {

@@ -41,7 +41,7 @@ impl SimStore {
         let table = *self.rng.pick(&self.config.rot);
         let nth = self.rng.below(self.mem.rows(table) as u64) as usize;
         let Some(key) = self.mem.nth_key(table, nth).map(<[u8]>::to_vec) else { return };
-        let len = self.mem.get(table, &key).ok().flatten().map_or(0, <[u8]>::len);
+        let len = self.mem.ledger().get(table, &key).ok().flatten().map_or(0, <[u8]>::len);
         let at = self.rng.below(len as u64) as usize;
         if self.mem.flip(table, &key, at) {
             self.damaged(Damage::Row(table, key));

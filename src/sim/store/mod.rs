@@ -441,12 +441,12 @@ impl SimStore {
         self.settle_space(self.clock);
         // Opening makes the ballast whole if there is room.
         self.mem.errand(Errand::Probe);
-        read::recovery(&self.mem)
+        read::recovery(self.mem.ledger())
     }
 
     /// The last batch of the ledger.
     #[must_use]
     pub fn committed(&self) -> BatchNo {
-        consign_core::store::Snapshot::as_of(&self.mem)
+        consign_core::store::Snapshot::as_of(self.mem.ledger())
     }
 }

@@ -82,7 +82,7 @@ impl SimStore {
                 let answer = if self.rng.chance(self.faults.ledger_eio) {
                     Err(io("ledger"))
                 } else {
-                    read::read(&self.mem, &request)
+                    read::read(self.mem.ledger(), &request)
                 };
                 self.node_reader.doing = Some((end, NodeStep::Answer(number, answer)));
             }
@@ -154,7 +154,7 @@ impl SimStore {
         if self.rng.chance(self.faults.ledger_eio) {
             return Err(io("ledger"));
         }
-        query(&self.mem)
+        query(self.mem.ledger())
     }
 
     fn look_up_content(
@@ -173,7 +173,7 @@ impl SimStore {
                 return Err(StoreFault::Crowded);
             }
             Body::Inline(number) => {
-                let row = self.mem.get(Table::Bodies, &keys::body(number))?;
+                let row = self.mem.ledger().get(Table::Bodies, &keys::body(number))?;
                 let row = row.ok_or_else(|| StoreFault::Missing(format!("body {number}")))?;
                 let from = usize::try_from(offset).unwrap_or(usize::MAX).min(row.len());
                 let to = from.saturating_add(len).min(row.len());

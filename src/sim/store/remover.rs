@@ -160,7 +160,7 @@ impl SimStore {
             }
             let len = match body {
                 Body::Inline(number) => {
-                    let row = self.mem.get(Table::Bodies, &keys::body(*number));
+                    let row = self.mem.ledger().get(Table::Bodies, &keys::body(*number));
                     row.ok().flatten().map(<[u8]>::len)
                 }
                 Body::Blob(blob) => self.disk.data(*blob).map(<[u8]>::len),
@@ -178,7 +178,9 @@ impl SimStore {
     fn look_up(&self, mut found: Vec<BlobNo>, tables: usize) -> (Vec<BlobNo>, usize) {
         let until = if Plant::B1.is_in(self.config.plant) { tables + 1 } else { NAMING.len() };
         for table in &NAMING[tables..until] {
-            found.retain(|blob| !matches!(self.mem.get(*table, &keys::blob(*blob)), Ok(Some(_))));
+            found.retain(|blob| {
+                !matches!(self.mem.ledger().get(*table, &keys::blob(*blob)), Ok(Some(_)))
+            });
         }
         (found, until)
     }
