@@ -9,9 +9,9 @@ use consign_core::config::{Config, PeerConfig};
 use consign_core::id::{ConnId, TransferNo};
 use consign_core::ledger::read;
 use consign_core::node::{Action, Input, Node, Note};
-use consign_core::pump::{Host, Pump};
+use consign_core::pump::{Outbox, Pump};
 use consign_core::session::{Identity, Outcome, PeerLimits, Promise, SessionCommand, SessionEvent};
-use consign_core::store::{Batch, Store};
+use consign_core::store::Store;
 use consign_core::time::{Instant, Now, UnixMillis};
 
 use super::load::{BEGAN, PEER};
@@ -34,22 +34,6 @@ pub struct Spent {
     pub rows: u64,
     /// Deliveries handed to the peer.
     pub sent: u64,
-}
-
-#[derive(Default)]
-struct Outbox {
-    actions: VecDeque<Action>,
-    batch: Option<Batch>,
-}
-
-impl Host for Outbox {
-    fn act(&mut self, action: Action) {
-        self.actions.push_back(action);
-    }
-
-    fn commit(&mut self, batch: Batch) {
-        self.batch = Some(batch);
-    }
 }
 
 /// The site.

@@ -4,6 +4,7 @@
 //! batch is one row when idle and grows under load (DESIGN 2.2).
 
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -18,6 +19,29 @@ pub trait Host {
     fn act(&mut self, action: Action);
     /// Hands a batch to the store; the answer comes back as an input.
     fn commit(&mut self, batch: Batch);
+}
+
+/// A host that keeps what a turn asks for, in order, to be carried out afterwards: for drivers that step
+/// by hand, as simulations and tests do.
+#[derive(Clone, Debug, Default)]
+pub struct Outbox {
+    /// Actions that are still to be carried out.
+    pub actions: VecDeque<Action>,
+    /// The batch that is still to be committed.
+    pub batch: Option<Batch>,
+}
+
+impl Host for Outbox {
+    fn act(&mut self, action: Action) {
+        self.actions.push_back(action);
+    }
+
+    /// # Panics
+    /// When a batch is still there: the pump has at most one under way.
+    fn commit(&mut self, batch: Batch) {
+        assert!(self.batch.is_none(), "two commits under way");
+        self.batch = Some(batch);
+    }
 }
 
 /// Sees everything that goes into a node and comes out of it, in order. Must not block.

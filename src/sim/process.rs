@@ -1,6 +1,6 @@
 //! The process of a site while it is up: the pump, its connections, its local clients.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use consign_core::ledger::read::Recovery;
 use consign_core::limits::{SESSION_INFLIGHT, TURN_INPUTS};
 use consign_core::link::Timeouts;
 use consign_core::node::{Action, Input, Node, RecoverError};
-use consign_core::pump::{Host, Pump, Tap};
+use consign_core::pump::{Outbox, Pump, Tap};
 use consign_core::session::peer::PeerSession;
 use consign_core::session::{Identity, SessionConfig};
-use consign_core::store::{Batch, StoreEvent};
+use consign_core::store::StoreEvent;
 use consign_core::time::{Instant, Now};
 use consign_core::tls::TlsSetup;
 
@@ -36,21 +36,6 @@ pub struct Asked {
     pub drained: bool,
     /// The store cannot be trusted.
     pub halted: Option<String>,
-}
-
-#[derive(Default)]
-struct Outbox {
-    actions: VecDeque<Action>,
-    batch: Option<Batch>,
-}
-
-impl Host for Outbox {
-    fn act(&mut self, action: Action) {
-        self.actions.push_back(action);
-    }
-    fn commit(&mut self, batch: Batch) {
-        self.batch = Some(batch);
-    }
 }
 
 /// A running site.

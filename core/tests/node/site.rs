@@ -14,7 +14,7 @@ use consign_core::ledger::rows::{CounterRow, DeliveryRow, SegmentRow, State};
 use consign_core::ledger::{Table, codec, keys};
 use consign_core::mem::MemStore;
 use consign_core::node::{Action, Input, Node, Note};
-use consign_core::pump::{Host, Pump};
+use consign_core::pump::{Outbox, Pump};
 use consign_core::segment::{Class, Destinations, Meta, segment_id};
 use consign_core::session::{
     Content, Identity, Outcome, PeerLimits, Promise, Sending, SessionCommand, SessionEvent,
@@ -25,22 +25,6 @@ use consign_core::time::{Instant, Now, UnixMillis};
 use consign_core::wire::Offer;
 
 /// What the pump hands out.
-#[derive(Default)]
-struct Outbox {
-    actions: VecDeque<Action>,
-    batch: Option<Batch>,
-}
-
-impl Host for Outbox {
-    fn act(&mut self, action: Action) {
-        self.actions.push_back(action);
-    }
-    fn commit(&mut self, batch: Batch) {
-        assert!(self.batch.is_none(), "two commits under way");
-        self.batch = Some(batch);
-    }
-}
-
 pub struct Site {
     pub pump: Pump,
     pub store: MemStore,

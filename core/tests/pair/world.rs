@@ -13,33 +13,18 @@ use consign_core::ledger::rows::{Body, IdRow, SegmentRow};
 use consign_core::ledger::{Table, keys};
 use consign_core::mem::MemStore;
 use consign_core::node::{Action, Input, Node, Note};
-use consign_core::pump::{Host, Pump};
+use consign_core::pump::{Outbox, Pump};
 use consign_core::segment::{Destinations, Meta, segment_id};
 use consign_core::session::peer::PeerSession;
 use consign_core::session::{
     ConnInfo, Content, Identity, Promise, Session, SessionCommand, SessionConfig, SessionEvent,
     SessionInput, SessionOut, Submission,
 };
-use consign_core::store::{Batch, StoreEvent, StoreRequest};
+use consign_core::store::{StoreEvent, StoreRequest};
 use consign_core::time::{Instant, Now, UnixMillis};
 
 /// One end of a wire.
 type End = (usize, ConnId);
-
-#[derive(Default)]
-struct Outbox {
-    actions: VecDeque<Action>,
-    batch: Option<Batch>,
-}
-
-impl Host for Outbox {
-    fn act(&mut self, action: Action) {
-        self.actions.push_back(action);
-    }
-    fn commit(&mut self, batch: Batch) {
-        self.batch = Some(batch);
-    }
-}
 
 pub struct Site {
     pub config: Config,

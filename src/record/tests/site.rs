@@ -9,12 +9,12 @@ use consign_core::ledger::read::{Answer, ReadRequest};
 use consign_core::mem::MemStore;
 use consign_core::node::{Action, Input, Node};
 use consign_core::plant::Plant;
-use consign_core::pump::{Host, Pump};
+use consign_core::pump::{Outbox, Pump};
 use consign_core::segment::{Destinations, Meta, segment_id};
 use consign_core::session::{
     Content, Identity, Outcome, PeerLimits, Promise, SessionCommand, SessionEvent, Submission,
 };
-use consign_core::store::{Batch, StoreRequest};
+use consign_core::store::StoreRequest;
 use consign_core::time::{Instant, Now, UnixMillis};
 
 use crate::record::Recording;
@@ -34,22 +34,6 @@ pub(super) struct Site {
     /// A bug on purpose.
     pub(super) plant: Option<Plant>,
     pub(super) acked: u32,
-}
-
-#[derive(Default)]
-struct Hands {
-    actions: Vec<Action>,
-    batch: Option<Batch>,
-}
-
-impl Host for Hands {
-    fn act(&mut self, action: Action) {
-        self.actions.push(action);
-    }
-
-    fn commit(&mut self, batch: Batch) {
-        self.batch = Some(batch);
-    }
 }
 
 fn config(name: &str) -> Config {
@@ -120,7 +104,7 @@ impl Site {
     /// Everything happens that can happen, a millisecond a turn.
     fn settle(&mut self) {
         for _ in 0..2_000 {
-            let mut hands = Hands::default();
+            let mut hands = Outbox::default();
             let pump = self.pump.as_mut().expect("it lives");
             pump.turn(self.now, &mut self.inbox.drain(..), &mut hands);
             let step = Duration::from_millis(1);

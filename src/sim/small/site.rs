@@ -14,9 +14,9 @@ use consign_core::ledger::Table;
 use consign_core::ledger::read::ReadRequest;
 use consign_core::ledger::rows::Body;
 use consign_core::mem::MemStore;
-use consign_core::node::{Action, Input};
+use consign_core::node::Input;
 use consign_core::plant::Plant;
-use consign_core::pump::{Host, Pump};
+use consign_core::pump::Pump;
 use consign_core::segment::Destinations;
 use consign_core::session::peer::PeerSession;
 use consign_core::session::{
@@ -27,22 +27,6 @@ use consign_core::time::Instant;
 
 use super::ops::{INLINE, NAMES, What, other};
 use crate::sim::seen::SiteIx;
-
-/// What the pump hands out in one turn.
-#[derive(Default)]
-pub(super) struct Outbox {
-    pub actions: VecDeque<Action>,
-    pub batch: Option<Batch>,
-}
-
-impl Host for Outbox {
-    fn act(&mut self, action: Action) {
-        self.actions.push_back(action);
-    }
-    fn commit(&mut self, batch: Batch) {
-        self.batch = Some(batch);
-    }
-}
 
 /// A file request that waits for the store. As [`StoreRequest`], without questions, and copyable.
 #[derive(Clone, Debug)]

@@ -9,7 +9,8 @@ use consign_core::ledger::read::{Answer, ReadRequest};
 use consign_core::ledger::rows::MetaName;
 use consign_core::node::{Action, Input, Node};
 use consign_core::plant::Plant;
-use consign_core::pump::Pump;
+
+use consign_core::pump::{Outbox, Pump};
 use consign_core::segment::Destinations;
 use consign_core::session::{Session, SessionCommand};
 use consign_core::store::Errand;
@@ -18,7 +19,7 @@ use consign_core::time::{Instant, Now, UnixMillis};
 use super::check::{Check, Checked, broken};
 use super::nth::{Call, Hit, Nth};
 use super::ops::{CHECKPOINT, Choice, Op, What, other};
-use super::site::{Heard, Outbox, Site, Sites, print};
+use super::site::{Heard, Site, Sites, print};
 use super::watch::Watch;
 use crate::sim::seen::{Death, Seen, SiteIx};
 
