@@ -114,17 +114,13 @@ impl World {
         }
         // Others leave some room, or none; some of them also take what the site frees.
         let (left, taken) = *self.rng.pick(&[(64 << 10, 0), (4 << 10, 0), (0, 0), (0, 2 << 20)]);
-        let store = &mut self.sites[ix].store;
-        let outside = store.space().free.saturating_sub(left) + taken;
-        store.set_outside(outside);
+        self.sites[ix].store.fill(left, taken);
     }
 
     /// Others fill the disk of a site to the last byte beside its ballast.
     pub fn fill_up(&mut self, ix: SiteIx) {
         self.watch.say(self.now, ix, || "its disk stays full".to_owned());
-        let store = &mut self.sites[ix].store;
-        let outside = store.space().free;
-        store.set_outside(outside);
+        self.sites[ix].store.fill(0, 0);
     }
 
     /// Nothing goes wrong any more: every disk has room, every link is up, every site runs.

@@ -374,6 +374,13 @@ impl SimStore {
         self.mem.space()
     }
 
+    /// Others take what is free but for `left` bytes, and `taken` bytes of what will be freed; what
+    /// they keep already, they keep.
+    pub fn fill(&mut self, left: u64, taken: u64) {
+        let more = self.space().free.saturating_sub(left).saturating_add(taken);
+        self.set_outside(self.outside.saturating_add(more));
+    }
+
     /// Sets what others keep on the disk, in bytes.
     pub fn set_outside(&mut self, bytes: u64) {
         self.outside = bytes;

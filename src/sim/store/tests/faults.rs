@@ -282,3 +282,16 @@ fn a_stall_holds_one_call_up_or_all_of_them() {
     }
     assert_eq!(delayed, BTreeSet::from([false, true]));
 }
+
+#[test]
+fn a_disk_that_is_full_stays_full_when_others_fill_it_again() {
+    let mut store = SimStore::new(Rng::new(1), StoreConfig::default());
+    store.fill(4_096, 0);
+    assert_eq!(store.space().free, 4_096);
+    store.fill(4_096, 0);
+    assert_eq!(store.space().free, 4_096);
+    store.fill(0, 100);
+    assert_eq!(store.space().free, 0);
+    store.set_outside(0);
+    assert!(store.space().free > 1 << 30);
+}
