@@ -12,9 +12,8 @@ pub(crate) struct Handover {
     taken: u64,
     /// Once the socket has taken the first, the session's bytes up to the second are gone.
     marks: VecDeque<(u64, u64)>,
-    /// The session's bytes that are gone, and whether it has been told.
-    gone: u64,
-    news: bool,
+    /// The session's bytes that are gone, until it has been told.
+    news: Option<u64>,
 }
 
 impl Handover {
@@ -28,15 +27,14 @@ impl Handover {
     pub(crate) fn sent(&mut self, n: usize) {
         self.taken = self.taken.saturating_add(n as u64);
         while let Some((_, said)) = self.marks.front().copied().filter(|m| m.0 <= self.taken) {
-            self.gone = said;
-            self.news = true;
+            self.news = Some(said);
             self.marks.pop_front();
         }
     }
 
     /// Bytes of the session that are gone, if that has changed since the last call.
     pub(crate) fn news(&mut self) -> Option<u64> {
-        core::mem::take(&mut self.news).then_some(self.gone)
+        self.news.take()
     }
 }
 

@@ -1,9 +1,9 @@
 //! `consign sim`: networks of sites that live and fail in this process, on virtual time.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -12,10 +12,10 @@ use consign_core::plant::Plant;
 use crate::cli::VERSION;
 use crate::exit::{Exit, Failure, Global};
 use crate::out;
-use crate::record::Recording;
+use crate::record::{Recording, not_made};
 use crate::sim::audit::Totals;
 use crate::sim::net::Topology;
-use crate::sim::run::{Report, header, run as simulate, run_recorded};
+use crate::sim::run::{LINES, Report, header, run as simulate, run_recorded, run_telling};
 use crate::sim::scenario;
 use crate::sim::swarm::{Kind, Options};
 
@@ -61,7 +61,7 @@ pub struct SimArgs {
     #[arg(long, value_name = "STEP")]
     pub until: Option<u64>,
     /// How many of the last steps to tell
-    #[arg(long, value_name = "N", default_value_t = 60)]
+    #[arg(long, value_name = "N", default_value_t = LINES)]
     pub last: usize,
     /// Write a recording of every node, for `consign replay`
     #[arg(long, value_name = "FILE")]
@@ -203,6 +203,8 @@ pub fn run(args: &SimArgs, global: &Global) -> Result<Exit, Failure> {
     let mut shown = (sample, args.until);
     if let Some(failed) = &sum.failed {
         shown = tell::failure(args, failed, global)?;
+    } else if args.until.is_some() && !global.json {
+        tell::last_steps(&run_telling(&shown.0, args.until, args.last)?);
     }
     if let Some(file) = &args.trace {
         record(file, &shown.0, shown.1)?;
@@ -213,30 +215,17 @@ pub fn run(args: &SimArgs, global: &Global) -> Result<Exit, Failure> {
 
 /// Runs it once more and writes down what every node took in and did.
 fn record(file: &Path, options: &Options, until: Option<u64>) -> Result<(), Failure> {
-    let unwritten = |e: &std::io::Error| {
-        let message = format!("the recording {} cannot be made: {e}", file.display());
-        let failure = Failure::new(Exit::Failed, "CN0701", message);
-        match e.kind() {
-            ErrorKind::AlreadyExists => {
-                failure.help("a recording is never overwritten: give another name")
-            }
-            _ => failure,
-        }
-    };
-    let fault = Arc::new(Mutex::new(None));
-    let keep = fault.clone();
+    let instead = "give another name";
+    let (tell, told) = channel();
+    let path = file.to_owned();
     let on_fault = Box::new(move |e: &std::io::Error| {
-        *keep.lock().unwrap_or_else(PoisonError::into_inner) = Some(unwritten_kind(e));
+        // Nobody listens any more once the run has failed otherwise.
+        let _ = tell.send(not_made(&path, e, instead));
     });
-    let recording =
-        Recording::create(file, &header(options), on_fault).map_err(|e| unwritten(&e))?;
+    let recording = Recording::create(file, &header(options), on_fault)
+        .map_err(|e| not_made(file, &e, instead))?;
     run_recorded(options, until, recording)?;
-    let fault = fault.lock().unwrap_or_else(PoisonError::into_inner).take();
-    fault.map_or(Ok(()), |e| Err(unwritten(&e)))
-}
-
-fn unwritten_kind(e: &std::io::Error) -> std::io::Error {
-    std::io::Error::new(e.kind(), e.to_string())
+    told.try_recv().map_or(Ok(()), Err)
 }
 
 /// Tells named stories.
@@ -276,46 +265,31 @@ fn scenarios(name: &str, global: &Global) -> Result<Exit, Failure> {
 fn run_all(args: &SimArgs, first: u64, global: &Global) -> Result<Sum, Failure> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = args.jobs.map_or(cores, usize::from).min(args.seeds.try_into().unwrap_or(cores));
-    let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let next = AtomicU64::new(0);
     let sum = Mutex::new(Sum::default());
-    let trouble = Mutex::new(None);
-    std::thread::scope(|scope| {
-        for _ in 0..jobs.max(1) {
-            scope.spawn(|| {
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= args.seeds || stop.load(Ordering::Relaxed) {
-                        return;
-                    }
-                    let begun = Instant::now();
-                    let options = args.options(first.wrapping_add(number));
-                    match options.and_then(|options| simulate(&options, args.until)) {
-                        Ok(report) => {
-                            if report.broken.is_some() {
-                                stop.store(true, Ordering::Relaxed);
-                            }
-                            let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
-                            sum.add(report, begun.elapsed());
-                            let every = args.seeds.div_ceil(20);
-                            if args.seeds > 20
-                                && sum.seeds.is_multiple_of(every)
-                                && !global.quiet
-                                && !global.json
-                            {
-                                out::note(&format!("{} of {} seeds", sum.seeds, args.seeds));
-                            }
-                        }
-                        Err(failure) => {
-                            stop.store(true, Ordering::Relaxed);
-                            *trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
-                        }
-                    }
-                }
-            });
+    let work = || -> Result<(), Failure> {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= args.seeds {
+                return Ok(());
+            }
+            let begun = Instant::now();
+            let options = args.options(first.wrapping_add(number));
+            let ended = options.and_then(|options| simulate(&options, args.until));
+            if ended.as_ref().map_or(true, |report| report.broken.is_some()) {
+                // Nobody begins another.
+                next.store(args.seeds, Ordering::Relaxed);
+            }
+            let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
+            sum.add(ended?, begun.elapsed());
+            tell::progress(sum.seeds, args.seeds, global);
         }
-    });
-    match trouble.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        Some(failure) => Err(failure),
-        None => Ok(sum.into_inner().unwrap_or_else(PoisonError::into_inner)),
-    }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..jobs.max(1)).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().try_for_each(|thread| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    })?;
+    Ok(sum.into_inner().unwrap_or_else(PoisonError::into_inner))
 }

@@ -8,8 +8,8 @@ use consign_core::pump::Tap;
 use consign_core::time::Now;
 
 use crate::config::Settings;
-use crate::exit::{Exit, Failure};
-use crate::record::{Header, OnFault, Recording};
+use crate::exit::Failure;
+use crate::record::{Header, OnFault, Recording, not_made};
 
 /// Most files of one site that begin in the same millisecond.
 const SAME: u32 = 1_000;
@@ -29,7 +29,8 @@ pub(super) fn begin(
     } else {
         at(path, &header, settings)
     };
-    let (path, recording) = made.map_err(|e| not_made(path, &e))?;
+    let (path, recording) =
+        made.map_err(|e| not_made(path, &e, "give another name, or a folder"))?;
     tracing::info!(node = settings.node.name, "everything is recorded in {}", path.display());
     Ok(Box::new(recording.start(0, &settings.node, recovery, now)))
 }
@@ -67,13 +68,4 @@ fn warning(settings: &Settings, path: &Path) -> OnFault {
         let path = path.display();
         tracing::warn!(node, code = "CN0702", "the recording in {path} ends here: {error}");
     })
-}
-
-fn not_made(path: &Path, error: &io::Error) -> Failure {
-    let message = format!("the recording {} cannot be made: {error}", path.display());
-    let failure = Failure::new(Exit::Failed, "CN0701", message);
-    if error.kind() == ErrorKind::AlreadyExists {
-        return failure.help("a recording is never overwritten: give another name, or a folder");
-    }
-    failure
 }

@@ -21,15 +21,30 @@ mod tests;
 mod writer;
 
 use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use crate::cli::VERSION;
+use crate::exit::{Exit, Failure};
 
 pub use outcome::{Difference, Ending, Outcome, Panicked, Totals};
 pub use reader::LINE_MAX;
 pub use replay::{NODES_MAX, Replayer, replay};
 pub use writer::{Memory, OnFault, Recorder, Recording};
+
+/// Why a recording is not made; `instead` is what to do when one stands there already.
+pub(crate) fn not_made(path: &Path, error: &io::Error, instead: &str) -> Failure {
+    let message = format!("the recording {} cannot be made: {error}", path.display());
+    let failure = Failure::new(Exit::Failed, "CN0701", message);
+    match error.kind() {
+        ErrorKind::AlreadyExists => {
+            failure.help(format!("a recording is never overwritten: {instead}"))
+        }
+        _ => failure,
+    }
+}
 
 /// The format of recordings that this build writes and reads.
 pub const FORMAT: u64 = 1;

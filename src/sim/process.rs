@@ -41,8 +41,6 @@ pub struct Asked {
 /// A running site.
 pub struct Process {
     pump: Pump,
-    /// When it began.
-    pub since: Micros,
     /// When the node's loop runs next, for its inbox.
     pub turn_at: Micros,
     /// When it runs for its clock.
@@ -74,7 +72,6 @@ impl Process {
         let node = Node::recover(config.clone(), recovery, now)?;
         Ok(Process {
             pump: Pump::new(node),
-            since: at,
             turn_at: at,
             timer_at: Micros::FAR,
             deadline: Instant::ZERO,
@@ -103,12 +100,6 @@ impl Process {
     #[must_use]
     pub fn deadline(&self) -> Instant {
         self.deadline
-    }
-
-    /// Connections to peers at the moment.
-    #[must_use]
-    pub fn connections(&self) -> usize {
-        self.wires.len()
     }
 
     /// When the first connection wants to run.
@@ -277,12 +268,6 @@ impl Process {
             wire.ready();
             wire.wake = wire.wake.min(soon);
         }
-    }
-
-    /// Whether the process has this socket.
-    #[must_use]
-    pub fn has(&self, sock: Sock) -> bool {
-        self.socks.contains_key(&sock)
     }
 
     /// A connection's thread runs; `when` turns its deadline into true time.

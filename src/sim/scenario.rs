@@ -18,7 +18,6 @@ use super::net::Topology;
 use super::run::{PATIENCE, Report};
 use super::seen::SiteIx;
 use super::swarm::Options;
-use super::time::Micros;
 use super::world::World;
 
 /// A story.
@@ -179,10 +178,4 @@ fn calm(sites: usize) -> Options {
 #[must_use]
 pub fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
-}
-
-/// The moment so many seconds into a world.
-#[must_use]
-pub fn at_second(n: u64) -> Micros {
-    Micros::ZERO.after(seconds(n))
 }

@@ -8,6 +8,7 @@ use consign_core::store::{Batch, Op};
 
 use super::audit::{Audit, Violation};
 use super::client::Job;
+use super::run::LINES;
 use super::seen::{Seen, SiteIx};
 use super::time::Micros;
 
@@ -74,7 +75,7 @@ impl Default for Watch {
             last: VecDeque::new(),
             step: 0,
             story_from: u64::MAX,
-            keep: 60,
+            keep: LINES,
         }
     }
 }

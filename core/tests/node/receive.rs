@@ -17,19 +17,24 @@ use consign_core::store::{StoreEvent, StoreFault, StoreRequest};
 
 use crate::site::{Site, accepted, offer_blob, offer_inline, recovery, to_alpha, write};
 
+/// A local client that has been granted room, and the file it may write.
+fn reserved(site: &mut Site, size: Option<u64>) -> (ConnId, BlobNo) {
+    let client = site.client();
+    let reserve = SessionEvent::Reserve { ticket: TransferNo(1), size };
+    site.input(Input::Session(client, reserve));
+    site.settle();
+    let (blob, _, _) = accepted(site);
+    (client, blob)
+}
+
 /// A file that cannot be removed now is removed later; until then its bytes stay charged.
 #[test]
 fn a_file_that_cannot_be_removed_is_tried_again() {
     let mut site = Site::new(&["beta"]);
-    let client = site.client();
-    let ticket = TransferNo(1);
-    let reserve = SessionEvent::Reserve { ticket, size: Some(1 << 20) };
-    site.input(Input::Session(client, reserve));
-    site.settle();
-    let (blob, _, _) = accepted(&mut site);
+    let (client, blob) = reserved(&mut site, Some(1 << 20));
     write(&mut site, client, blob, 0, &[1; 10]);
     site.store.request(client, StoreRequest::Abandon { blob });
-    let broken = SessionEvent::Broken { transfer: ticket, blob, why: Broken::Cut };
+    let broken = SessionEvent::Broken { transfer: TransferNo(1), blob, why: Broken::Cut };
     site.fail_unlinks = 2;
     site.input(Input::Session(client, broken));
     site.settle();
@@ -162,12 +167,7 @@ fn an_attempt_without_a_checkpoint_begins_anew_after_a_restart() {
 #[test]
 fn what_a_local_client_had_begun_goes_at_a_restart() {
     let mut site = Site::new(&["beta"]);
-    let client = site.client();
-    let ticket = TransferNo(1);
-    let reserve = SessionEvent::Reserve { ticket, size: Some(50 << 20) };
-    site.input(Input::Session(client, reserve));
-    site.settle();
-    let (blob, _, _) = accepted(&mut site);
+    let (client, blob) = reserved(&mut site, Some(50 << 20));
     write(&mut site, client, blob, 0, &[1; 10]);
     let mut site = site.restart();
     site.settle();
@@ -256,11 +256,8 @@ fn content_is_taken_from_one_source_at_a_time() {
 fn large_local_content_is_reserved_extended_and_accepted() {
     let mut site = Site::new(&["beta"]);
     site.settle();
-    let client = site.client();
     let ticket = TransferNo(1);
-    site.input(Input::Session(client, SessionEvent::Reserve { ticket, size: None }));
-    site.settle();
-    let (blob, _, _) = accepted(&mut site);
+    let (client, blob) = reserved(&mut site, None);
     site.input(Input::Session(client, SessionEvent::Extend { ticket, blob }));
     site.settle();
     let step = consign_core::limits::RESERVE_STEP;
@@ -286,10 +283,7 @@ fn large_local_content_is_reserved_extended_and_accepted() {
     let used = recovery(&site.store).meta_value(consign_core::ledger::rows::MetaName::UsedBytes);
     assert_eq!(used, 200_000);
     // The same content under another name shares the file.
-    let client = site.client();
-    site.input(Input::Session(client, SessionEvent::Reserve { ticket, size: Some(200_000) }));
-    site.settle();
-    let (second, _, _) = accepted(&mut site);
+    let (client, second) = reserved(&mut site, Some(200_000));
     write(&mut site, client, second, 0, &body);
     site.store.request(client, StoreRequest::Finish { blob: second });
     let mut other = *submission;
@@ -309,11 +303,7 @@ fn large_local_content_is_reserved_extended_and_accepted() {
 fn a_local_client_that_goes_away_leaves_nothing_behind() {
     let mut site = Site::new(&["beta"]);
     site.settle();
-    let client = site.client();
-    let event = SessionEvent::Reserve { ticket: TransferNo(1), size: Some(1 << 20) };
-    site.input(Input::Session(client, event));
-    site.settle();
-    let (blob, _, _) = accepted(&mut site);
+    let (client, blob) = reserved(&mut site, Some(1 << 20));
     write(&mut site, client, blob, 0, &[1; 1000]);
     site.store.conn_ended(client);
     site.input(Input::Closed { conn: client, why: "reset".into() });
@@ -396,12 +386,8 @@ fn a_partial_that_is_gone_is_begun_anew_and_stops_nobody() {
 
 /// Hands in content that is too large to park; returns its segment and the file it lies in.
 fn submit_blob(site: &mut Site, name: &str, body: &[u8]) -> (consign_core::id::SegmentId, BlobNo) {
-    let client = site.client();
     let ticket = TransferNo(1);
-    let size = Some(body.len() as u64);
-    site.input(Input::Session(client, SessionEvent::Reserve { ticket, size }));
-    site.settle();
-    let (blob, _, _) = accepted(site);
+    let (client, blob) = reserved(site, Some(body.len() as u64));
     write(site, client, blob, 0, body);
     site.store.request(client, StoreRequest::Finish { blob });
     let offer = Site::make_offer(name, body, 1, to_alpha());

@@ -54,6 +54,21 @@ pub(super) fn summary(sum: &Sum, first: u64, took: Duration, global: &Global) {
     ));
 }
 
+/// How far it is, now and then, where there are many.
+pub(super) fn progress(done: u64, of: u64, global: &Global) {
+    if of > 20 && done.is_multiple_of(of.div_ceil(20)) && !global.quiet && !global.json {
+        out::note(&format!("{done} of {of} seeds"));
+    }
+}
+
+/// The last steps of a run, oldest first.
+pub(super) fn last_steps(report: &Report) {
+    out::line("last steps:");
+    for line in &report.last_steps {
+        out::line(&format!("  {line}"));
+    }
+}
+
 /// A broken promise: what, the last steps, a smaller run if there is one, and the command.
 /// Gives back what was told of.
 pub(super) fn failure(
@@ -85,10 +100,7 @@ pub(super) fn failure(
     }
     out::line(&format!("FAIL  seed {} step {} at {at}", shown.options.seed, shown.steps));
     out::line(&violation.to_string());
-    out::line("last steps:");
-    for line in &again.last_steps {
-        out::line(&format!("  {line}"));
-    }
+    last_steps(&again);
     out::line(&format!("replay: {command}      ({VERSION})"));
     if let Some(file) = &args.trace {
         out::line(&format!("trace:  {}", file.display()));
