@@ -51,7 +51,7 @@ pub struct Site {
 
 /// The configuration of the site that the loader fills.
 pub fn config() -> Config {
-    let beta = PeerConfig { name: PEER.into(), address: "beta.example:7400".into(), pin: None };
+    let beta = PeerConfig::new(PEER, "beta.example:7400");
     Config { name: "alpha".into(), peers: vec![beta], min_free: 0, ..Config::default() }
 }
 

@@ -41,6 +41,40 @@ pub struct PeerConfig {
     /// SHA-256 fingerprint its certificate must have.
     #[cfg_attr(feature = "serde", serde(with = "crate::hexed::maybe"))]
     pub pin: Option<[u8; 32]>,
+    /// Most bytes of content held that came from it (`inbound_quota`).
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub inbound_quota: Option<u64>,
+    /// Most content bytes sent to it per second (`rate_limit`).
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub rate_limit: Option<u64>,
+    /// When it is sent to (`window`), as the configuration words it; empty is always.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub window: Vec<String>,
+}
+
+impl PeerConfig {
+    /// A peer without a pin and without limits.
+    #[must_use]
+    pub fn new(name: impl Into<String>, address: impl Into<String>) -> PeerConfig {
+        PeerConfig {
+            name: name.into(),
+            address: address.into(),
+            pin: None,
+            inbound_quota: None,
+            rate_limit: None,
+            window: Vec::new(),
+        }
+    }
+}
+
+/// A site that is reached by way of a known peer (`[[route]]`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Route {
+    /// The site.
+    pub to: String,
+    /// The known peer that hands on to it.
+    pub via: String,
 }
 
 /// Everything the node goes by. Field names are the configuration's keys.
@@ -51,8 +85,23 @@ pub struct Config {
     pub name: String,
     /// `relay.known_peers`
     pub peers: Vec<PeerConfig>,
+    /// `[[route]]`
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub routes: Vec<Route>,
     /// `relay.success_condition`
     pub success_condition: SuccessCondition,
+    /// `relay.evict_on_relay`
+    pub evict_on_relay: bool,
+    /// `relay.keep_relayed`
+    pub keep_relayed: Duration,
+    /// `relay.remember_for`
+    pub remember_for: Duration,
+    /// `relay.remember_max`
+    pub remember_max: u64,
+    /// `relay.keep_deadletter`
+    pub keep_deadletter: Duration,
+    /// `relay.keep_receipts`
+    pub keep_receipts: Duration,
     /// `relay.max_retries`
     pub max_retries: u32,
     /// `relay.strict_attempts`
@@ -67,6 +116,12 @@ pub struct Config {
     pub expire_after: Option<Duration>,
     /// `relay.session_max_age`
     pub session_max_age: Duration,
+    /// `storage.keep`: at least 10 times `relay.ack_timeout` (R5)
+    pub keep: Duration,
+    /// `storage.scrub_rate`, bytes per second
+    pub scrub_rate: u64,
+    /// `limits.audit_max`
+    pub audit_max: u64,
     /// `storage.max_bytes`
     pub max_bytes: u64,
     /// `storage.max_segments`
@@ -99,12 +154,24 @@ pub struct Config {
     pub plant: Option<Plant>,
 }
 
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
 impl Default for Config {
     fn default() -> Config {
         Config {
             name: String::new(),
             peers: Vec::new(),
+            routes: Vec::new(),
             success_condition: SuccessCondition::AllPeers,
+            evict_on_relay: false,
+            keep_relayed: Duration::ZERO,
+            remember_for: DAY * 7,
+            remember_max: 1_000_000,
+            keep_deadletter: DAY * 30,
+            keep_receipts: DAY * 30,
+            keep: DAY,
+            scrub_rate: 20 << 20,
+            audit_max: 1_000_000,
             max_retries: 8,
             strict_attempts: false,
             backoff_initial: Duration::from_secs(1),
@@ -189,6 +256,34 @@ impl Config {
             "relay.ack_timeout",
             "must be at least 1s".into(),
         );
+        for (i, route) in self.routes.iter().enumerate() {
+            let key = "route.to";
+            rule(is_site_name(&route.to), key, alloc::format!("{:?} {name_rule}", route.to));
+            let twice = self.routes.iter().take(i).any(|r| r.to == route.to);
+            rule(!twice, key, alloc::format!("{:?} has two routes", route.to));
+            rule(route.to != self.name, key, alloc::format!("{:?} is this node itself", route.to));
+            let direct = self.peers.iter().any(|p| p.name == route.to);
+            rule(
+                !direct,
+                key,
+                alloc::format!("{:?} is a known peer, no route leads there", route.to),
+            );
+            let via = self.peers.iter().any(|p| p.name == route.via);
+            let problem = alloc::format!("{:?} is not among relay.known_peers", route.via);
+            rule(via, "route.via", problem);
+        }
+        rule(
+            self.keep >= self.ack_timeout.saturating_mul(10),
+            "storage.keep",
+            alloc::format!(
+                "{:?} is less than 10 times relay.ack_timeout, {:?}",
+                self.keep,
+                self.ack_timeout
+            ),
+        );
+        rule(self.remember_max > 0, "relay.remember_max", "must be at least 1".into());
+        rule(self.scrub_rate > 0, "storage.scrub_rate", "must be more than 0".into());
+        rule(self.audit_max > 0, "limits.audit_max", "must be at least 1".into());
         rule(self.max_bytes > 0, "storage.max_bytes", "must be more than 0".into());
         rule(
             self.inline_max <= limits::INLINE_MAX as u64,

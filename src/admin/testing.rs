@@ -97,11 +97,7 @@ pub(crate) fn context() -> AdminContext {
 }
 
 pub(crate) fn config() -> Config {
-    let peer = |name: &str| PeerConfig {
-        name: name.into(),
-        address: format!("{name}.example:7400"),
-        pin: None,
-    };
+    let peer = |name: &str| PeerConfig::new(name, format!("{name}.example:7400"));
     Config {
         name: "alpha".into(),
         peers: vec![peer("beta"), peer("gamma")],

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use consign_core::config::{Config, PeerConfig, SuccessCondition};
+use consign_core::config::{Config, PeerConfig, Route, SuccessCondition};
 
 use super::fault::{At, Code, Fault};
 use super::units::{duration, millis, size};
@@ -153,6 +153,12 @@ impl Settle<'_> {
         }
     }
 
+    /// The values of each section of a kind that may stand there more than once.
+    fn list(&self, section: &str) -> impl Iterator<Item = &Items> {
+        let lists = self.walked.lists.iter().filter(move |(name, ..)| *name == section);
+        lists.map(|(_, items, _)| items)
+    }
+
     fn addresses(&self, path: &str) -> Vec<SocketAddr> {
         match self.value(path) {
             Some(Value::Listen(addresses)) => addresses.clone(),
@@ -224,7 +230,7 @@ impl Settle<'_> {
 
     fn peers_differ(&mut self) {
         let own = self.text("node.name").to_owned();
-        let peers: Vec<Items> = self.walked.peers.iter().map(|(items, _)| items.clone()).collect();
+        let peers: Vec<Items> = self.list("relay.known_peers").cloned().collect();
         for (i, peer) in peers.iter().enumerate() {
             let Some((name, at)) = text_of(peer, "name") else { continue };
             let earlier = peers.get(..i).unwrap_or_default();
@@ -298,8 +304,18 @@ impl Settle<'_> {
         let time = |path| duration(self.number(path));
         Config {
             name: self.text("node.name").to_owned(),
-            peers: self.walked.peers.iter().filter_map(|(items, _)| peer(items)).collect(),
+            peers: self.list("relay.known_peers").filter_map(peer).collect(),
+            routes: self.list("route").filter_map(route).collect(),
             success_condition: condition,
+            evict_on_relay: self.value("relay.evict_on_relay") == Some(&Value::Switch(true)),
+            keep_relayed: time("relay.keep_relayed"),
+            remember_for: time("relay.remember_for"),
+            remember_max: self.number("relay.remember_max"),
+            keep_deadletter: time("relay.keep_deadletter"),
+            keep_receipts: time("relay.keep_receipts"),
+            keep: time("storage.keep"),
+            scrub_rate: self.number("storage.scrub_rate"),
+            audit_max: self.number("limits.audit_max"),
             max_retries: u32::try_from(self.number("relay.max_retries")).unwrap_or(u32::MAX),
             strict_attempts: self.value("relay.strict_attempts") == Some(&Value::Switch(true)),
             backoff_initial: time("relay.backoff_initial"),
@@ -361,6 +377,24 @@ fn peer(items: &Items) -> Option<PeerConfig> {
         Some(Item { value: Value::Pin(pin), .. }) => Some(*pin),
         _ => None,
     };
-    let (name, address) = (text_of(items, "name")?.0, text_of(items, "address")?.0);
-    Some(PeerConfig { name: name.to_owned(), address: address.to_owned(), pin })
+    let number = |key| match items.get(key) {
+        Some(Item { value: Value::Number(number), .. }) => *number,
+        _ => None,
+    };
+    let window = match items.get("window") {
+        Some(Item { value: Value::Texts(texts), .. }) => texts.clone(),
+        _ => Vec::new(),
+    };
+    Some(PeerConfig {
+        pin,
+        inbound_quota: number("inbound_quota"),
+        rate_limit: number("rate_limit"),
+        window,
+        ..PeerConfig::new(text_of(items, "name")?.0, text_of(items, "address")?.0)
+    })
+}
+
+fn route(items: &Items) -> Option<Route> {
+    let text = |key| text_of(items, key).map(|(text, _)| text.to_owned());
+    Some(Route { to: text("to")?, via: text("via")? })
 }

@@ -39,6 +39,10 @@ pub fn render(set: &[(&str, String)], peers: &[Peer]) -> String {
         }
         if section.many {
             let _ = write!(out, "\n# {}\n", section.meaning);
+            if section.name != "relay.known_peers" {
+                commented(&mut out, section.name, &known);
+                continue;
+            }
             for peer in peers {
                 let _ = writeln!(out, "{}", peer.lines());
             }
@@ -66,6 +70,19 @@ pub fn render(set: &[(&str, String)], peers: &[Peer]) -> String {
         }
     }
     out
+}
+
+/// A section that may stand there more than once, as a comment.
+fn commented(out: &mut String, section: &str, keys: &[&Key]) {
+    let _ = writeln!(out, "# [[{section}]]");
+    for key in keys {
+        let value = match key.default {
+            Fallback::Is(value) => value,
+            Fallback::Required | Fallback::Absent => "…",
+        };
+        let line = format!("# {} = {value}", key.name);
+        let _ = writeln!(out, "{line:<34}  # {}", key.meaning);
+    }
 }
 
 /// A TOML string.

@@ -179,8 +179,6 @@ fn keys_of_later_versions_are_refused_unless_they_change_nothing() {
     }
     assert!(with("listen", "pickup = \"off\"").is_ok());
     assert_eq!(only(judge(&format!("{GOOD}[[watch]]\ndir = \"x\"\n"))).0, Code::Unavailable);
-    let peer = "[[relay.known_peers]]\nname = \"b\"\naddress = \"b:1\"\nwindow = [\"Sat\"]\n";
-    assert_eq!(only(judge(&format!("{GOOD}{peer}"))).0, Code::Unavailable);
 }
 
 #[test]

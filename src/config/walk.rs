@@ -28,8 +28,9 @@ pub type Items = BTreeMap<&'static str, Item>;
 pub struct Walked {
     /// Values of the plain sections, by dotted path; keys with neither value nor default are missing.
     pub items: BTreeMap<String, Item>,
-    /// Values of each `[[relay.known_peers]]`, with the place of its header.
-    pub peers: Vec<(Items, At)>,
+    /// Values of each section that may stand there more than once, in their order, with its name and
+    /// the place of its header.
+    pub lists: Vec<(&'static str, Items, At)>,
     /// What is wrong.
     pub faults: Vec<Fault>,
     /// Keys that were probably meant by unknown ones: not called missing as well.
@@ -132,6 +133,11 @@ impl Walked {
                 (section, _) if is_plain(section) => {
                     self.wrong_shape(section, value, &format!("[{section}]"));
                 }
+                (section, _) if available_list(section).is_some() => {
+                    if let Some(section) = available_list(section) {
+                        self.list(section, value);
+                    }
+                }
                 (section, DeValue::Array(items)) if is_many(section) => {
                     if let Some(first) = items.first() {
                         self.unavailable(section, first.span());
@@ -152,7 +158,7 @@ impl Walked {
         for (name, value) in table {
             let word = name.get_ref().as_ref();
             if section == "relay" && word == "known_peers" {
-                self.peer_list(value);
+                self.list("relay.known_peers", value);
             } else if let Some(key) = keys::find(section, word) {
                 let path = key.path();
                 if let Some(value) = self.read(key, value) {
@@ -164,32 +170,33 @@ impl Walked {
         }
     }
 
-    fn peer_list(&mut self, value: &Spanned<DeValue<'_>>) {
-        let DeValue::Array(peers) = value.get_ref() else {
-            return self.wrong_shape("relay.known_peers", value, "[[relay.known_peers]]");
+    fn list(&mut self, section: &'static str, value: &Spanned<DeValue<'_>>) {
+        let header = format!("[[{section}]]");
+        let DeValue::Array(tables) = value.get_ref() else {
+            return self.wrong_shape(section, value, &header);
         };
-        for peer in peers {
-            let DeValue::Table(table) = peer.get_ref() else {
-                self.wrong_shape("relay.known_peers", peer, "[[relay.known_peers]]");
+        for each in tables {
+            let DeValue::Table(table) = each.get_ref() else {
+                self.wrong_shape(section, each, &header);
                 continue;
             };
             let mut items = Items::new();
             for (name, value) in table {
                 let word = name.get_ref().as_ref();
-                let Some(key) = keys::find("relay.known_peers", word) else {
-                    self.unknown_key("relay.known_peers", word, name.span());
+                let Some(key) = keys::find(section, word) else {
+                    self.unknown_key(section, word, name.span());
                     continue;
                 };
                 if let Some(value) = self.read(key, value) {
                     items.insert(key.name, Item { value, at: Some(at(key, table)) });
                 }
             }
-            for key in keys::of_section("relay.known_peers") {
+            for key in keys::of_section(section) {
                 if key.default == Fallback::Required && !table.contains_key(key.name) {
-                    self.missing(key, At::File(peer.span()));
+                    self.missing(key, At::File(each.span()));
                 }
             }
-            self.peers.push((items, At::File(peer.span())));
+            self.lists.push((section, items, At::File(each.span())));
         }
     }
 
@@ -359,6 +366,12 @@ fn is_plain(section: &str) -> bool {
 
 fn is_many(section: &str) -> bool {
     keys::find_section(section).is_some_and(|s| s.many) && !section.contains('.')
+}
+
+/// The name of a section that may stand there more than once, if this version can serve it.
+fn available_list(section: &str) -> Option<&'static str> {
+    let section = keys::find_section(section)?;
+    (section.many && section.available && !section.name.contains('.')).then_some(section.name)
 }
 
 fn header(section: &str) -> String {

@@ -27,7 +27,7 @@ impl Options {
             (false, true) => Some(*a),
             (true, true) | (false, false) => None,
         });
-        let peer = |ix| PeerConfig { name: name(ix), address: name(ix), pin: None };
+        let peer = |ix| PeerConfig::new(name(ix), name(ix));
         let k = &self.knobs;
         // The last site refuses what is longer: poison for whoever sends it.
         let picky = self.rates.of(Kind::Poison) > 0 && ix + 1 == self.sites;

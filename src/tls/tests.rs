@@ -34,11 +34,8 @@ fn credentials(authority: &Authority, pair: &Pair) -> Credentials {
 }
 
 fn config(name: &str, peers: &[(&str, Option<[u8; 32]>)]) -> Config {
-    let peers = peers.iter().map(|(name, pin)| PeerConfig {
-        name: (*name).into(),
-        address: "h:1".into(),
-        pin: *pin,
-    });
+    let peers =
+        peers.iter().map(|(name, pin)| PeerConfig { pin: *pin, ..PeerConfig::new(*name, "h:1") });
     Config { name: name.into(), peers: peers.collect(), ..Config::default() }
 }
 

@@ -6,8 +6,7 @@ use alloc::vec;
 use super::*;
 
 fn good() -> Config {
-    let peer =
-        |name: &str| PeerConfig { name: name.into(), address: "127.0.0.1:7400".into(), pin: None };
+    let peer = |name: &str| PeerConfig::new(name, "127.0.0.1:7400");
     Config { name: "alpha".into(), peers: vec![peer("beta"), peer("gamma")], ..Config::default() }
 }
 

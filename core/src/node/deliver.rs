@@ -5,6 +5,7 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use super::peer::Flight;
+use super::remove::Act;
 use super::stage::{Intent, Verdict};
 use super::types::Note;
 use super::{Mode, Node};
@@ -208,7 +209,7 @@ impl Node {
         match verdict {
             Verdict::Acked => self.acked(now, site, seq, row, segment),
             Verdict::Dead(cause) => self.give_up(now, site, seq, row, &segment, cause),
-            Verdict::Settled => self.settled_elsewhere(site, seq, row, segment),
+            Verdict::Settled => self.settled_elsewhere(now, site, seq, row, segment),
             Verdict::Failed { cause, spends, retry_at, refused } => {
                 if spends || self.config.strict_attempts {
                     if self.config.planted(Plant::SharedCounter) {
@@ -319,28 +320,23 @@ impl Node {
         self.book.set_segment(self.stage.number(), seq, row);
     }
 
-    /// The destination had it before and let it go again: it leaves the required set.
+    /// The destination had it before and let it go again: it leaves the required set, audited.
     fn settled_elsewhere(
         &mut self,
+        now: Now,
         site: SiteNo,
         seq: Seq,
         row: DeliveryRow,
         mut segment: SegmentRow,
     ) {
-        self.stage.batch.del(Table::Deliveries, &keys::delivery(seq, site));
-        self.stage.batch.del(Table::Owed, &keys::peer_seq(site, seq));
-        self.stage.count(site, Some(row.state), None, segment.size);
-        self.note_delivery(site, &segment, Some(row.state), None, None);
-        let batch = self.stage.number();
-        self.book.set_delivery(batch, site, seq, None, &segment);
-        segment.required = segment.required.saturating_sub(1);
-        self.stage.batch.put(Table::Segments, &keys::seq(seq), &segment);
-        self.book.set_segment(batch, seq, segment);
+        self.drop_delivery(site, seq, &row, &mut segment);
+        self.audit(now, Act { action: "settled", reason: "already_relayed", ..Act::on(&segment) });
+        self.put_segment(seq, segment);
     }
 
     /// Sets the relayed marker in the commit of the ACK that decides it (DESIGN 3.5). An empty
     /// required set never satisfies it.
-    fn judge_success(&mut self, now: Now, seq: Seq, segment: &mut SegmentRow) {
+    pub(super) fn judge_success(&mut self, now: Now, seq: Seq, segment: &mut SegmentRow) {
         use crate::config::SuccessCondition::{AllPeers, OnePeer};
         let condition = match (&segment.to, self.config.success_condition) {
             (Destinations::All, OnePeer) => OnePeer,

@@ -11,6 +11,7 @@
 //! | `accept`, `admit`, `take`, `incoming` | lookups, admission, new rows, reservations |
 //! | `deliver`, `verdict`, `scanned`, `window`, `peer` | claims, outcomes, due windows |
 //! | `stage`, `book` | staged rows and counters; the overlay over the store's answers |
+//! | `remove` | what leaves the ledger, and the record of it |
 //! | `full` | a full disk |
 //! | `recover`, `reconcile` | start-up |
 //! | `status` | questions |
@@ -25,6 +26,7 @@ mod incoming;
 mod peer;
 mod reconcile;
 mod recover;
+mod remove;
 mod scanned;
 mod stage;
 mod status;

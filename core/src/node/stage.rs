@@ -59,6 +59,7 @@ pub(super) struct Meta {
     pub next_blob: u64,
     pub next_body: u64,
     pub next_site: u32,
+    pub next_audit: u64,
     pub time_high: u64,
     pub used: u64,
     pub segments: u64,
@@ -131,6 +132,7 @@ impl Stage {
             next_blob: self.meta.next_blob.max(value(MetaName::NextBlob)).max(1),
             next_body: self.meta.next_body.max(value(MetaName::NextBody)).max(1),
             next_site: self.meta.next_site.max(next_site).max(1),
+            next_audit: self.meta.next_audit.max(value(MetaName::NextAudit)).max(1),
             time_high: self.meta.time_high.max(value(MetaName::TimeHigh)),
             used: value(MetaName::UsedBytes),
             segments: value(MetaName::Segments),
@@ -196,6 +198,12 @@ impl Stage {
         let site = SiteNo(self.meta.next_site);
         self.meta.next_site += 1;
         site
+    }
+
+    pub fn next_audit(&mut self) -> u64 {
+        let number = self.meta.next_audit;
+        self.meta.next_audit += 1;
+        number
     }
 
     /// A parked body becomes a row of this batch.
@@ -265,6 +273,7 @@ impl Stage {
             (MetaName::NextBlob, meta.next_blob, old.next_blob),
             (MetaName::NextBody, meta.next_body, old.next_body),
             (MetaName::NextSite, meta.next_site.into(), old.next_site.into()),
+            (MetaName::NextAudit, meta.next_audit, old.next_audit),
             (MetaName::TimeHigh, meta.time_high, old.time_high),
             (MetaName::UsedBytes, meta.used, old.used),
             (MetaName::Segments, meta.segments, old.segments),

@@ -53,11 +53,7 @@ pub struct Site {
 pub const START: u64 = 1_800_000_000_000;
 
 pub fn config(peers: &[&str]) -> Config {
-    let peer = |name: &&str| PeerConfig {
-        name: name.to_string(),
-        address: format!("{name}.example:7400"),
-        pin: None,
-    };
+    let peer = |name: &&str| PeerConfig::new(*name, format!("{name}.example:7400"));
     Config {
         name: "alpha".into(),
         peers: peers.iter().map(peer).collect(),

@@ -69,8 +69,7 @@ pub fn session_config(config: &Config) -> SessionConfig {
 }
 
 pub fn config(name: &str, peers: &[&str]) -> Config {
-    let peer =
-        |p: &&str| PeerConfig { name: p.to_string(), address: format!("{p}:7400"), pin: None };
+    let peer = |p: &&str| PeerConfig::new(p.to_string(), format!("{p}:7400"));
     Config {
         name: name.into(),
         peers: peers.iter().map(peer).collect(),

@@ -272,10 +272,9 @@ pub fn parts(ca: &Ca, store: Arc<TestStore>, observe: Arc<dyn Fn(&Note) + Send +
 
 fn node(name: &str, dials: &str, drain_ms: u64) -> Node {
     let others = SITES.iter().filter(|other| **other != name);
-    let peers = others.enumerate().map(|(i, other)| PeerConfig {
-        name: other.to_string(),
-        address: if i == 0 { dials.to_string() } else { String::new() },
-        pin: None,
+    let peers = others.enumerate().map(|(i, other)| {
+        let address = if i == 0 { dials.to_string() } else { String::new() };
+        PeerConfig::new(other.to_string(), address)
     });
     let config = Config {
         name: name.to_string(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use consign_core::config::{Config, PeerConfig, SuccessCondition};
+use consign_core::config::{Config, PeerConfig, Route, SuccessCondition};
 use consign_core::id::*;
 use consign_core::ledger::keys::DueKey;
 use consign_core::ledger::read::*;
@@ -153,9 +153,11 @@ fields! {
     InflightFound { peer, seq, epoch, rows }
     Recovery { meta, peers, counters, inflight, doomed, incoming }
     ReadAnswer { as_of, body }
-    PeerConfig { name, address, pin }
+    PeerConfig { name, address, pin, inbound_quota, rate_limit, window }
+    Route { to, via }
     Config {
-        name, peers, success_condition, max_retries, strict_attempts, backoff_initial, backoff_max,
+        name, peers, routes, success_condition, evict_on_relay, keep_relayed, remember_for,
+        remember_max, keep_deadletter, keep_receipts, keep, scrub_rate, audit_max, max_retries, strict_attempts, backoff_initial, backoff_max,
         ack_timeout, expire_after, session_max_age, max_bytes, max_segments, max_segment, min_free,
         ledger_max, inline_max, buffered_bytes, session_bytes, peer_sessions, partial_ttl,
         drain_timeout, window, plant,

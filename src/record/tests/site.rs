@@ -37,7 +37,7 @@ pub(super) struct Site {
 }
 
 fn config(name: &str) -> Config {
-    let beta = PeerConfig { name: "beta".into(), address: "beta.example:7400".into(), pin: None };
+    let beta = PeerConfig::new("beta", "beta.example:7400");
     Config { name: name.into(), peers: vec![beta], min_free: 0, ..Config::default() }
 }
 

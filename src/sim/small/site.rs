@@ -228,7 +228,7 @@ pub(super) struct Site {
 /// What a site of a small world goes by.
 fn config(site: SiteIx, plant: Option<Plant>) -> Config {
     let name = NAMES[other(site)].to_string();
-    let peer = PeerConfig { address: format!("{name}:7400"), name, pin: None };
+    let peer = PeerConfig::new(name.clone(), format!("{name}:7400"));
     Config {
         name: NAMES[site].into(),
         peers: vec![peer],

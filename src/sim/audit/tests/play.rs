@@ -106,7 +106,7 @@ pub struct Play {
 }
 
 pub fn config(ix: SiteIx) -> Config {
-    let peer = PeerConfig { name: NAMES[1 - ix].into(), address: "x".into(), pin: None };
+    let peer = PeerConfig::new(NAMES[1 - ix], "x");
     Config {
         name: NAMES[ix].into(),
         peers: vec![peer],
