@@ -199,7 +199,7 @@ impl Node {
         let known = self.known(&pending.id(), &found, as_of);
         let verdict = match known {
             Some(known) => self.take_again(now, &pending, known, out),
-            None => self.take_new(now, &pending, &found),
+            None => self.take_new(now, &pending, &found, out),
         };
         if let Err((refusal, retry_after, text)) = verdict {
             self.drop_pending(&pending, out);
@@ -280,6 +280,9 @@ impl Node {
             self.book.set_segment(batch, seq, row.clone());
         }
         self.drop_pending(pending, out);
+        if let What::Offer(offer, _) = &pending.what {
+            self.drop_partial(offer.digest, pending.source);
+        }
         let (conn, transfer, id) = (pending.conn, pending.transfer, row.id);
         let promise = match &pending.what {
             What::Offer(..) | What::Received(..) => Promise::Ack { transfer, id },
@@ -329,7 +332,13 @@ impl Node {
     }
 
     /// A segment that is not held here.
-    fn take_new(&mut self, now: Now, pending: &Pending, found: &Found) -> Result<(), No> {
+    fn take_new(
+        &mut self,
+        now: Now,
+        pending: &Pending,
+        found: &Found,
+        out: &mut Vec<Action>,
+    ) -> Result<(), No> {
         match &pending.what {
             What::Offer(offer, body) => {
                 self.admit_offer(now, offer, pending.source)?;
@@ -341,7 +350,7 @@ impl Node {
                         self.promise_ack(pending, seq);
                         Ok(())
                     }
-                    None => self.open_incoming(now, pending, offer, found),
+                    None => self.open_incoming(now, pending, offer, found, out),
                 }
             }
             What::Received(offer, blob) => {

@@ -114,7 +114,10 @@ impl Node {
             Conn { peer: Some(peer_conn), allowance: CREDIT_START, incoming: BTreeSet::new() };
         self.conns.insert(conn, conn_state);
         if let Some(peer) = self.peers.get_mut(&site) {
-            peer.session = Some(conn);
+            peer.begins(conn);
+            if let Some(rate) = peer.rate {
+                out.push(Action::Command(conn, SessionCommand::Pace(rate)));
+            }
         }
         // The boot counter behind the epoch is in the first batch of this run; while start-up still
         // has rows in flight of the last run to settle, nobody starts.

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use super::peer::Flight;
+use super::peer::{Flight, Peer};
 use super::remove::Act;
 use super::stage::{Intent, Verdict};
 use super::types::Note;
@@ -15,7 +15,7 @@ use crate::id::{ConnId, Epoch, Seq, SiteNo, TransferNo};
 use crate::ledger::Table;
 use crate::ledger::keys::{self, DueKey};
 use crate::ledger::rows::{Body, DeadletterRow, DeliveryRow, InflightRow, Loss, SegmentRow, State};
-use crate::limits::{CLAIMS_PER_TURN, SESSION_INFLIGHT};
+use crate::limits::CLAIMS_PER_TURN;
 use crate::plant::Plant;
 use crate::segment::Destinations;
 use crate::session::{Promise, Sending};
@@ -48,6 +48,7 @@ impl Node {
         }
         let mut budget = CLAIMS_PER_TURN;
         let sites: Vec<SiteNo> = self.peers.keys().copied().collect();
+        self.peers.values_mut().for_each(Peer::count_load);
         loop {
             let mut progress = false;
             for site in &sites {
@@ -72,8 +73,9 @@ impl Node {
         let conn = peer.session?;
         let session = self.conns.get(&conn)?.peer.as_ref()?;
         let limits = session.ready.as_ref()?;
-        let most = SESSION_INFLIGHT.min(limits.max_offers as usize);
+        let most = peer.trust.min(limits.max_offers as usize);
         let open = !peer.held
+            && peer.contact.is_open(now.wall)
             && now.mono >= peer.claim_at
             && now.mono < session.retires_at
             && peer.flights.len() < most;
@@ -87,7 +89,11 @@ impl Node {
         let Some(conn) = self.claimant(now, site) else { return false };
         let by_arrival = self.config.planted(Plant::OrderByArrival);
         let Some(peer) = self.peers.get_mut(&site) else { return false };
-        let next = if by_arrival { peer.pop_oldest(now.wall) } else { peer.pop_due(now.wall) };
+        let book = &self.book;
+        let next = match by_arrival {
+            true => peer.pop_oldest(now.wall),
+            false => peer.pop_due(now.wall, |seq| book.segment(seq).map_or(0, |s| s.size)),
+        };
         let Some((class, key, row)) = next else { return false };
         let Some(segment) = self.book.segment(key.seq).cloned() else { return false };
         peer.shares.charge(class, segment.size);
@@ -133,9 +139,10 @@ impl Node {
         self.book.set_delivery(batch, site, seq, Some(row.clone()), segment);
         self.note_delivery(site, segment, Some(scheduled), Some(&row), None);
         let offer = self.offer(site, seq, transfer, segment);
-        let flight = Flight { row, conn, transfer, epoch, batch, sent: 0 };
+        let (size, class) = (segment.size, key.class);
+        let flight = Flight { row, conn, transfer, epoch, batch, size, class, sent: 0 };
         if let Some(peer) = self.peers.get_mut(&site) {
-            peer.flights.insert(seq, flight);
+            peer.fly(seq, flight);
         }
         let sending = Box::new(Sending { seq, offer, body: segment.body });
         self.promise(conn, Promise::Send(sending), None, Some(seq));

@@ -182,6 +182,7 @@ impl Node {
             SessionEvent::Checkpoint { blob, offset, chain, .. } => {
                 self.checkpoint(now, conn, blob, offset, chain);
             }
+            SessionEvent::Arrived { transfer, blob } => self.arrived(now, conn, transfer, blob),
             SessionEvent::Received { transfer, blob } => self.received(conn, transfer, blob),
             SessionEvent::Broken { transfer, blob, why } => {
                 self.broken(now, conn, transfer, blob, why, out);
@@ -366,7 +367,8 @@ impl Node {
         }
         let live = self.peers.values().filter(|p| p.session.is_some() && !p.held);
         let due = live.filter_map(|p| {
-            let due = self.now.instant_of(p.next_due()?).max(p.claim_at);
+            let opens = p.contact.opens_at(self.now.wall).unwrap_or_default();
+            let due = self.now.instant_of(p.next_due()?.max(opens)).max(p.claim_at);
             // What is due and not claimed waits for an input: an outcome, a commit, a HELLO.
             (due > self.now.mono).then_some(due)
         });

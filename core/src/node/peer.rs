@@ -4,11 +4,11 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use core::time::Duration;
 
-use crate::id::{BatchNo, ConnId, Epoch, Seq, SiteNo, TransferNo};
+use crate::id::{BatchNo, ConnId, Epoch, SegmentId, Seq, SiteNo, TransferNo};
 use crate::ledger::keys::DueKey;
 use crate::ledger::rows::DeliveryRow;
-use crate::limits::CLASSES;
-use crate::schedule::{Backoff, Shares};
+use crate::limits::{CLASSES, INLINE_MAX, SESSION_BEGINS, SESSION_INFLIGHT};
+use crate::schedule::{Backoff, Contact, Shares, jitter_key};
 use crate::segment::Class;
 use crate::time::{Instant, Now, UnixMillis};
 
@@ -27,6 +27,10 @@ pub(super) struct Flight {
     pub epoch: Epoch,
     /// The batch of the claim.
     pub batch: BatchNo,
+    /// Length of its content.
+    pub size: u64,
+    /// Its class.
+    pub class: Class,
     /// Content bytes handed to the kernel.
     pub sent: u64,
 }
@@ -46,9 +50,17 @@ pub(super) struct Peer {
     pub session: Option<ConnId>,
     /// Whether a dial is under way.
     pub dialling: bool,
-    /// Jitter of dials: differs between the two sides of a pair, so that they do not meet half-way
-    /// again and again.
-    pub jitter: u64,
+    /// What jitter of dials is drawn from: differs between the two sides of a pair, so that they do not
+    /// meet half-way again and again.
+    pub pair: String,
+    /// Most content bytes sent to it per second.
+    pub rate: Option<u64>,
+    /// When it is sent to.
+    pub contact: Contact,
+    /// Claims its session may have in flight by now.
+    pub trust: usize,
+    /// What is in flight, as its rate counts it; kept while claims are made.
+    pub load: u64,
     /// Dials or sessions that failed in a row.
     pub failures: u64,
     /// No dial before this.
@@ -75,7 +87,11 @@ impl Peer {
             flights: BTreeMap::new(),
             session: None,
             dialling: false,
-            jitter: 0,
+            pair: String::new(),
+            rate: None,
+            contact: Contact::default(),
+            trust: SESSION_BEGINS,
+            load: 0,
             failures: 0,
             dial_at: Instant::ZERO,
             claim_at: Instant::ZERO,
@@ -95,17 +111,62 @@ impl Peer {
         }
     }
 
-    /// The class whose turn it is, if anything is due.
-    fn due_class(&self, now: UnixMillis) -> Option<Class> {
-        let windows = &self.windows;
-        self.shares.pick(|class| windows.get(class as usize).is_some_and(|w| w.is_due(now)))
+    /// The class whose turn it is, if anything is due and its rate leaves room for it.
+    fn due_class(&self, now: UnixMillis, size_of: impl Fn(Seq) -> u64) -> Option<Class> {
+        self.shares.pick(|class| {
+            let first = self.windows.get(class as usize).and_then(Window::first);
+            first.is_some_and(|(key, _)| key.at <= now && self.has_room(class, size_of(key.seq)))
+        })
     }
 
     /// What is to be claimed next, if anything is due.
-    pub fn pop_due(&mut self, now: UnixMillis) -> Option<(Class, DueKey, DeliveryRow)> {
-        let class = self.due_class(now)?;
+    pub fn pop_due(
+        &mut self,
+        now: UnixMillis,
+        size_of: impl Fn(Seq) -> u64,
+    ) -> Option<(Class, DueKey, DeliveryRow)> {
+        let class = self.due_class(now, size_of)?;
         let (key, row) = self.window(class).pop()?;
         Some((class, key, row))
+    }
+
+    /// Counts what is in flight, for the claims of one turn.
+    pub fn count_load(&mut self) {
+        let Some(share) = self.share() else { return };
+        self.load = self.flights.values().map(|f| f.size.min(share)).sum();
+    }
+
+    /// The session paces what it sends; what is claimed ahead of it stays within two seconds' worth, so
+    /// that what becomes urgent waits no longer than that. A large segment counts for an eighth, and
+    /// each class has one of those at most: the other half is free for whatever is small.
+    fn has_room(&self, class: Class, size: u64) -> bool {
+        let Some(share) = self.share() else { return true };
+        let is_large = |size: u64| size > share;
+        let mut flights = self.flights.values();
+        let doubled = is_large(size) && flights.any(|f| f.class == class && is_large(f.size));
+        self.load < share.saturating_mul(8) && !doubled
+    }
+
+    /// The most that one segment counts for in flight, if there is a rate; no inline body is more.
+    fn share(&self) -> Option<u64> {
+        self.rate.map(|rate| (rate / 4).max(INLINE_MAX as u64))
+    }
+
+    /// A claim is in flight.
+    pub fn fly(&mut self, seq: Seq, flight: Flight) {
+        self.load = self.load.saturating_add(self.share().map_or(0, |s| flight.size.min(s)));
+        self.flights.insert(seq, flight);
+    }
+
+    /// A session begins.
+    pub fn begins(&mut self, conn: ConnId) {
+        self.session = Some(conn);
+        self.trust = SESSION_BEGINS;
+    }
+
+    /// It has answered an offer: it may have one more.
+    pub fn answered(&mut self) {
+        self.trust = self.trust.saturating_add(1).min(SESSION_INFLIGHT);
     }
 
     /// What was accepted first of all that is due (planted).
@@ -121,10 +182,16 @@ impl Peer {
         self.windows.iter().filter_map(|w| w.first()).map(|(key, _)| key.at).min()
     }
 
+    /// Jitter of its `nth` wait in a row.
+    fn jitter(&self, nth: u64) -> u64 {
+        jitter_key(&SegmentId([0; 32]), &self.pair, nth)
+    }
+
     /// A dial or a session went wrong: wait longer each time.
     pub fn backs_off(&mut self, now: Now, backoff: Backoff, why: String) {
         self.failures = self.failures.saturating_add(1);
-        self.dial_at = now.mono.after(backoff.delay(self.failures, self.jitter));
+        let key = self.jitter(self.failures);
+        self.dial_at = now.mono.after(backoff.delay(self.failures, key));
         self.last_error = why;
     }
 
@@ -139,7 +206,8 @@ impl Peer {
         self.full_streak = self.full_streak.saturating_add(1);
         if self.full_streak >= 8 {
             let round = u64::from(self.full_streak / 8);
-            self.claim_at = now.mono.after(backoff.delay(round, 0).max(asked));
+            let wait = backoff.delay(round, self.jitter(round));
+            self.claim_at = now.mono.after(wait.max(asked));
         }
     }
 

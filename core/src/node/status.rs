@@ -54,6 +54,7 @@ impl Node {
             space: self.space,
             full: !matches!(self.mode, Mode::Normal) || self.short.is_some(),
             reconciling: !self.reconcile.is_done(),
+            reconciled: (self.summary.checked, self.reconcile.total()),
             stopping: self.stopping,
             commits: self.stage.commits,
             peers: self.peers.values().map(|p| self.peer_status(now, p)).collect(),
@@ -73,6 +74,7 @@ impl Node {
             counters: STATES.map(|state| self.stage.counter(peer.site, state)),
             sending: peer.flights.values().map(|f| f.sent).sum(),
             retry_at: waits.then(|| now.wall.after(wait.since(now.mono))),
+            opens_at: peer.contact.opens_at(now.wall),
             next_due: peer.next_due(),
             oldest: oldest
                 .filter_map(|(key, _)| accepted(key.seq))

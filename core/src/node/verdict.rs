@@ -24,6 +24,10 @@ impl Node {
         let Some(session) = self.conns.get(&conn).and_then(|c| c.peer.as_ref()) else { return };
         let (site, epoch) = (session.site, session.epoch);
         let Some(seq) = session.transfers.get(&transfer).copied() else { return };
+        let answered = matches!(outcome, Outcome::Acked | Outcome::Rejected { .. });
+        if let Some(peer) = self.peers.get_mut(&site).filter(|_| answered) {
+            peer.answered();
+        }
         let verdict = self.verdict(now, site, seq, outcome);
         self.settle_later(site, seq, epoch, verdict);
     }

@@ -3,7 +3,9 @@
 
 mod full;
 mod life;
+mod pace;
 mod receive;
 mod relay;
 mod site;
 mod start;
+mod takeover;
