@@ -9,6 +9,7 @@ mod full;
 mod hostile;
 mod http;
 mod kill;
+mod mixed;
 mod record;
 mod refuse;
 mod resume;

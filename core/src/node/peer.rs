@@ -7,7 +7,7 @@ use core::time::Duration;
 use crate::id::{BatchNo, ConnId, Epoch, SegmentId, Seq, SiteNo, TransferNo};
 use crate::ledger::keys::DueKey;
 use crate::ledger::rows::DeliveryRow;
-use crate::limits::{CLASSES, INLINE_MAX, SESSION_BEGINS, SESSION_INFLIGHT};
+use crate::limits::{CLASSES, SESSION_BEGINS, SESSION_INFLIGHT};
 use crate::schedule::{Backoff, Contact, Shares, jitter_key};
 use crate::segment::Class;
 use crate::time::{Instant, Now, UnixMillis};
@@ -33,6 +33,30 @@ pub(super) struct Flight {
     pub class: Class,
     /// Content bytes handed to the kernel.
     pub sent: u64,
+}
+
+/// What may be claimed ahead of a session that paces what it sends: two seconds' worth, so that what
+/// becomes urgent waits little longer than that. A segment that takes more than one second counts for an
+/// eighth, and each class has one of those at most: half the room is left for whatever is small.
+#[derive(Clone, Copy)]
+struct Ahead {
+    /// Bytes.
+    most: u64,
+}
+
+impl Ahead {
+    /// Of a `rate` in bytes per second.
+    fn of(rate: u64) -> Ahead {
+        Ahead { most: rate.saturating_mul(2).max(32 << 10) }
+    }
+
+    fn is_large(self, size: u64) -> bool {
+        size > self.most / 2
+    }
+
+    fn weight(self, size: u64) -> u64 {
+        if self.is_large(size) { self.most / 8 } else { size }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -132,29 +156,24 @@ impl Peer {
 
     /// Counts what is in flight, for the claims of one turn.
     pub fn count_load(&mut self) {
-        let Some(share) = self.share() else { return };
-        self.load = self.flights.values().map(|f| f.size.min(share)).sum();
+        if let Some(ahead) = self.rate.map(Ahead::of) {
+            self.load = self.flights.values().map(|f| ahead.weight(f.size)).sum();
+        }
     }
 
-    /// The session paces what it sends; what is claimed ahead of it stays within two seconds' worth, so
-    /// that what becomes urgent waits no longer than that. A large segment counts for an eighth, and
-    /// each class has one of those at most: the other half is free for whatever is small.
+    /// Whether a claim of this class and size may be in flight besides what is.
     fn has_room(&self, class: Class, size: u64) -> bool {
-        let Some(share) = self.share() else { return true };
-        let is_large = |size: u64| size > share;
+        let Some(ahead) = self.rate.map(Ahead::of) else { return true };
         let mut flights = self.flights.values();
-        let doubled = is_large(size) && flights.any(|f| f.class == class && is_large(f.size));
-        self.load < share.saturating_mul(8) && !doubled
-    }
-
-    /// The most that one segment counts for in flight, if there is a rate; no inline body is more.
-    fn share(&self) -> Option<u64> {
-        self.rate.map(|rate| (rate / 4).max(INLINE_MAX as u64))
+        let doubled =
+            ahead.is_large(size) && flights.any(|f| f.class == class && ahead.is_large(f.size));
+        self.load < ahead.most && !doubled
     }
 
     /// A claim is in flight.
     pub fn fly(&mut self, seq: Seq, flight: Flight) {
-        self.load = self.load.saturating_add(self.share().map_or(0, |s| flight.size.min(s)));
+        let weight = self.rate.map_or(0, |rate| Ahead::of(rate).weight(flight.size));
+        self.load = self.load.saturating_add(weight);
         self.flights.insert(seq, flight);
     }
 

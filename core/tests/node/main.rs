@@ -5,6 +5,7 @@ mod full;
 mod life;
 mod pace;
 mod receive;
+mod reconcile;
 mod relay;
 mod site;
 mod start;
