@@ -2,9 +2,13 @@
 //! well.
 
 mod check;
+mod again;
 mod full;
+mod hop;
 mod life;
 mod receive;
+mod receipts;
 mod relay;
+mod routes;
 mod site;
 mod start;

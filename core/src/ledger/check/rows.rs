@@ -47,7 +47,8 @@ pub fn decodes(table: Table, key: &[u8], value: &[u8]) -> Result<(), (Rule, Stri
         | Table::Unmet
         | Table::Owners
         | Table::ByNode
-        | Table::ShardDeadlines => Ok(()),
+        | Table::ShardDeadlines
+        | Table::PassBack => Ok(()),
         Table::Meta => row::<MetaRow>(table, key, value),
         Table::Segments => row::<SegmentRow>(table, key, value),
         Table::Ids => row::<IdRow>(table, key, value),
@@ -96,6 +97,7 @@ fn is_index(table: Table) -> bool {
             | Table::Owners
             | Table::ByNode
             | Table::ShardDeadlines
+            | Table::PassBack
     )
 }
 
@@ -127,6 +129,7 @@ fn key_parses(table: Table, key: &[u8]) -> bool {
         Table::Nonces => parse_nonce(key).is_some(),
         Table::Nodes | Table::Clients => core::str::from_utf8(key).is_ok_and(is_node_id),
         Table::Peers => key.len() == 4,
+        Table::PassBack => keys::parse_pass_back(key).is_some(),
     }
 }
 
