@@ -6,6 +6,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::receipt::Passing;
 use super::types::{Action, Note};
 use super::{Node, Verdict};
 use crate::code::{Cause, Goodbye};
@@ -13,6 +14,7 @@ use crate::gate::Promised;
 use crate::id::{BlobNo, ConnId, Epoch, Seq, SiteNo, TransferNo};
 use crate::limits::CREDIT_START;
 use crate::plant::Plant;
+use crate::schedule::Ahead;
 use crate::segment::Destinations;
 use crate::session::{Identity, PeerLimits, Promise, SessionCommand};
 use crate::time::{Instant, Now, UnixMillis};
@@ -29,7 +31,12 @@ pub(super) struct PeerConn {
     /// What its HELLO said; no offers before.
     pub ready: Option<PeerLimits>,
     pub next_transfer: u32,
-    pub transfers: BTreeMap<TransferNo, Seq>,
+    /// Offers without an answer, each with the sites it serves.
+    pub transfers: BTreeMap<TransferNo, (Seq, Vec<SiteNo>)>,
+    /// Receipts that are passed back to it.
+    pub passing: Passing,
+    /// What is claimed ahead of it.
+    pub ahead: Ahead,
     /// No new claims from then on.
     pub retires_at: Instant,
     /// Closed then at the latest.
@@ -106,6 +113,8 @@ impl Node {
             ready: None,
             next_transfer: 1,
             transfers: BTreeMap::new(),
+            passing: Passing::default(),
+            ahead: Ahead::new(self.peers.get(&site).and_then(|p| p.rate)),
             retires_at: retires.min(Instant(margin)),
             ends_at: retires.after(CERTIFICATE_MARGIN).min(certificate_ends),
             fault: None,
@@ -189,14 +198,16 @@ impl Node {
         }
         let Some(peer_conn) = gone.peer else { return };
         let why = peer_conn.fault.as_deref().filter(|_| why.is_empty()).unwrap_or(why);
-        for seq in peer_conn.transfers.into_values() {
-            let verdict = Verdict::Failed {
-                cause: Cause::SessionLost,
-                spends: self.config.planted(Plant::BudgetOnUnreachable),
-                retry_at: now.wall,
-                refused: false,
-            };
-            self.settle_later(peer_conn.site, seq, peer_conn.epoch, verdict);
+        let verdict = Verdict::Failed {
+            cause: Cause::SessionLost,
+            spends: self.config.planted(Plant::BudgetOnUnreachable),
+            retry_at: now.wall,
+            refused: false,
+        };
+        for (seq, sites) in peer_conn.transfers.into_values() {
+            for site in sites {
+                self.settle_later(site, seq, peer_conn.epoch, verdict);
+            }
         }
         let backoff = self.backoff();
         let Some(peer) = self.peers.get_mut(&peer_conn.site) else { return };
@@ -252,6 +263,7 @@ impl Node {
         };
         let (site, epoch, dialled) = (peer_conn.site, peer_conn.epoch, peer_conn.dialled);
         peer_conn.ready = Some(limits);
+        peer_conn.passing.start_over();
         if let Some(peer) = self.peers.get_mut(&site) {
             peer.is_alive();
             peer.last_error.clear();

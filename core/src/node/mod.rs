@@ -8,8 +8,9 @@
 //! | file | holds |
 //! |---|---|
 //! | `conns` | who may connect, session epochs, dialling |
-//! | `accept`, `admit`, `take`, `incoming` | lookups, admission, new rows, reservations |
+//! | `accept`, `admit`, `take`, `again`, `incoming` | lookups, admission, new rows, what is held already, reservations |
 //! | `deliver`, `verdict`, `scanned`, `window`, `peer` | claims, outcomes, due windows |
+//! | `route`, `receipt` | sites behind others: where to, and what becomes of it there |
 //! | `stage`, `book` | staged rows and counters; the overlay over the store's answers |
 //! | `remove` | what leaves the ledger, and the record of it |
 //! | `full` | a full disk |
@@ -18,6 +19,7 @@
 
 mod accept;
 mod admit;
+mod again;
 mod book;
 mod conns;
 mod deliver;
@@ -25,8 +27,10 @@ mod full;
 mod incoming;
 mod peer;
 mod reconcile;
+mod receipt;
 mod recover;
 mod remove;
+mod route;
 mod scanned;
 mod stage;
 mod status;
@@ -38,6 +42,7 @@ mod window;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use accept::inline_charge;
 pub use recover::RecoverError;
 pub use types::{
     Action, Addressed, Answer, Input, Note, PeerStatus, Question, ReconcileSummary, Shared, Status,
@@ -88,6 +93,7 @@ enum Asked {
     Recovery,
     Segments,
     Missing,
+    PassBack(ConnId),
 }
 
 /// The node. See the module's documentation. A copy goes its own way from then on: that is how every
@@ -203,8 +209,13 @@ impl Node {
             SessionEvent::Ask { ticket, question } => {
                 self.question(now, conn, ticket, &question, out)
             }
-            // Nothing is routed by way of others in this version, so nobody owes receipts.
-            SessionEvent::Receipt(_) | SessionEvent::ReceiptOk { .. } => {}
+            SessionEvent::Receipt(receipt) => {
+                let what = What::Receipt(receipt);
+                self.pend(Pending { conn, transfer: TransferNo(0), source, what });
+            }
+            SessionEvent::ReceiptOk { id, site, later } => {
+                self.receipt_answered(conn, id, &site, later);
+            }
             SessionEvent::Want { transfer, .. } => self.unwanted(conn, transfer, out),
             SessionEvent::Fault(text) => self.faulted(conn, text, out),
         }
@@ -260,6 +271,9 @@ impl Node {
             (Asked::Recovery, Rows::Recovery(recovery)) => self.rejudge_recovery(now, *recovery),
             (Asked::Segments, Rows::Segments { rows, end }) => self.segments_read(rows, end, out),
             (Asked::Missing, Rows::Held(held)) => self.missing_read(now, held, as_of),
+            (Asked::PassBack(conn), Rows::PassBack { rows, end }) => {
+                self.pass_back_read(conn, rows, end);
+            }
             (asked, body) => unreachable!("{asked:?} was answered by {body:?}"),
         }
         if !open {
@@ -284,6 +298,8 @@ impl Node {
         self.claim(now);
         self.scan(out);
         self.look_up(out);
+        self.page_receipts(out);
+        self.adopt_orphans(now);
         self.retire(now, out);
         self.dial(now, out);
         self.probe(now, out);
@@ -365,10 +381,10 @@ impl Node {
         if self.stopping {
             return None;
         }
-        let live = self.peers.values().filter(|p| p.session.is_some() && !p.held);
-        let due = live.filter_map(|p| {
-            let opens = p.contact.opens_at(self.now.wall).unwrap_or_default();
-            let due = self.now.instant_of(p.next_due()?.max(opens)).max(p.claim_at);
+        let due = self.peers.values().filter(|p| !p.held).filter_map(|p| {
+            let hop = self.peers.get(&p.hop()).filter(|hop| hop.session.is_some() && !hop.held)?;
+            let opens = hop.contact.opens_at(self.now.wall).unwrap_or_default();
+            let due = self.now.instant_of(p.next_due()?.max(opens)).max(hop.claim_at);
             // What is due and not claimed waits for an input: an outcome, a commit, a HELLO.
             (due > self.now.mono).then_some(due)
         });

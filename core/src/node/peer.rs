@@ -27,36 +27,11 @@ pub(super) struct Flight {
     pub epoch: Epoch,
     /// The batch of the claim.
     pub batch: BatchNo,
-    /// Length of its content.
-    pub size: u64,
-    /// Its class.
-    pub class: Class,
     /// Content bytes handed to the kernel.
     pub sent: u64,
-}
-
-/// What may be claimed ahead of a session that paces what it sends: two seconds' worth, so that what
-/// becomes urgent waits little longer than that. A segment that takes more than one second counts for an
-/// eighth, and each class has one of those at most: half the room is left for whatever is small.
-#[derive(Clone, Copy)]
-struct Ahead {
-    /// Bytes.
-    most: u64,
-}
-
-impl Ahead {
-    /// Of a `rate` in bytes per second.
-    fn of(rate: u64) -> Ahead {
-        Ahead { most: rate.saturating_mul(2).max(32 << 10) }
-    }
-
-    fn is_large(self, size: u64) -> bool {
-        size > self.most / 2
-    }
-
-    fn weight(self, size: u64) -> u64 {
-        if self.is_large(size) { self.most / 8 } else { size }
-    }
+    /// The accept number at its origin that was offered: an answer to an older one settles nothing
+    /// (R2).
+    pub number: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -66,6 +41,8 @@ pub(super) struct Peer {
     /// Where to dial; empty when it is no longer known.
     pub address: String,
     pub known: bool,
+    /// The known peer that hands on to it, if there is a route.
+    pub via: Option<SiteNo>,
     pub held: bool,
     pub windows: [Window; CLASSES],
     pub shares: Shares,
@@ -83,8 +60,6 @@ pub(super) struct Peer {
     pub contact: Contact,
     /// Claims its session may have in flight by now.
     pub trust: usize,
-    /// What is in flight, as its rate counts it; kept while claims are made.
-    pub load: u64,
     /// Dials or sessions that failed in a row.
     pub failures: u64,
     /// No dial before this.
@@ -105,6 +80,7 @@ impl Peer {
             name,
             address: String::new(),
             known: false,
+            via: None,
             held: false,
             windows: core::array::from_fn(|_| Window::new(window)),
             shares: Shares::default(),
@@ -115,7 +91,6 @@ impl Peer {
             rate: None,
             contact: Contact::default(),
             trust: SESSION_BEGINS,
-            load: 0,
             failures: 0,
             dial_at: Instant::ZERO,
             claim_at: Instant::ZERO,
@@ -123,6 +98,11 @@ impl Peer {
             last_error: String::new(),
             last_acked: None,
         }
+    }
+
+    /// The peer whose session serves it: itself, or the hop on its route.
+    pub fn hop(&self) -> SiteNo {
+        self.via.unwrap_or(self.site)
     }
 
     pub fn window(&mut self, class: Class) -> &mut Window {
@@ -135,46 +115,23 @@ impl Peer {
         }
     }
 
-    /// The class whose turn it is, if anything is due and its rate leaves room for it.
-    fn due_class(&self, now: UnixMillis, size_of: impl Fn(Seq) -> u64) -> Option<Class> {
+    /// The class whose turn it is, if anything is due that there is room for.
+    fn due_class(&self, now: UnixMillis, has_room: impl Fn(Class, Seq) -> bool) -> Option<Class> {
         self.shares.pick(|class| {
             let first = self.windows.get(class as usize).and_then(Window::first);
-            first.is_some_and(|(key, _)| key.at <= now && self.has_room(class, size_of(key.seq)))
+            first.is_some_and(|(key, _)| key.at <= now && has_room(class, key.seq))
         })
     }
 
-    /// What is to be claimed next, if anything is due.
+    /// What is to be claimed next, if anything is due that there is room for.
     pub fn pop_due(
         &mut self,
         now: UnixMillis,
-        size_of: impl Fn(Seq) -> u64,
+        has_room: impl Fn(Class, Seq) -> bool,
     ) -> Option<(Class, DueKey, DeliveryRow)> {
-        let class = self.due_class(now, size_of)?;
+        let class = self.due_class(now, has_room)?;
         let (key, row) = self.window(class).pop()?;
         Some((class, key, row))
-    }
-
-    /// Counts what is in flight, for the claims of one turn.
-    pub fn count_load(&mut self) {
-        if let Some(ahead) = self.rate.map(Ahead::of) {
-            self.load = self.flights.values().map(|f| ahead.weight(f.size)).sum();
-        }
-    }
-
-    /// Whether a claim of this class and size may be in flight besides what is.
-    fn has_room(&self, class: Class, size: u64) -> bool {
-        let Some(ahead) = self.rate.map(Ahead::of) else { return true };
-        let mut flights = self.flights.values();
-        let doubled =
-            ahead.is_large(size) && flights.any(|f| f.class == class && ahead.is_large(f.size));
-        self.load < ahead.most && !doubled
-    }
-
-    /// A claim is in flight.
-    pub fn fly(&mut self, seq: Seq, flight: Flight) {
-        let weight = self.rate.map_or(0, |rate| Ahead::of(rate).weight(flight.size));
-        self.load = self.load.saturating_add(weight);
-        self.flights.insert(seq, flight);
     }
 
     /// A session begins.

@@ -49,6 +49,7 @@ impl Node {
             name: self.config.name.clone(),
             boot: self.stage.meta.boot,
             segments: self.stage.meta.segments,
+            unplaced: self.stage.meta.unplaced,
             used: self.stage.meta.used,
             limit: self.config.max_bytes,
             space: self.space,
@@ -63,6 +64,7 @@ impl Node {
 
     fn peer_status(&self, now: Now, peer: &Peer) -> PeerStatus {
         let conn = peer.session.and_then(|c| self.conns.get(&c)).and_then(|c| c.peer.as_ref());
+        let hop = self.peers.get(&peer.hop());
         let wait = peer.dial_at.max(peer.claim_at);
         let waits = wait > now.mono;
         let oldest = peer.windows.iter().filter_map(|w| w.first());
@@ -70,11 +72,12 @@ impl Node {
         PeerStatus {
             name: peer.name.clone(),
             address: peer.address.clone(),
+            via: peer.via.and_then(|v| self.peers.get(&v)).map(|p| p.name.clone()).unwrap_or_default(),
             session: conn.filter(|c| c.ready.is_some()).map(|c| c.epoch),
             counters: STATES.map(|state| self.stage.counter(peer.site, state)),
             sending: peer.flights.values().map(|f| f.sent).sum(),
             retry_at: waits.then(|| now.wall.after(wait.since(now.mono))),
-            opens_at: peer.contact.opens_at(now.wall),
+            opens_at: hop.and_then(|hop| hop.contact.opens_at(now.wall)),
             next_due: peer.next_due(),
             oldest: oldest
                 .filter_map(|(key, _)| accepted(key.seq))

@@ -1,12 +1,17 @@
 //! The node on a store in memory, driven by hand: scripted stories, and random lives that must end
 //! well.
 
+mod check;
+mod again;
 mod full;
+mod hop;
 mod life;
 mod pace;
 mod receive;
 mod reconcile;
+mod receipts;
 mod relay;
+mod routes;
 mod site;
 mod start;
 mod takeover;

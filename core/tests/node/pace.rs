@@ -195,3 +195,41 @@ fn dials_at_the_longest_pause_are_not_periodic() {
     differ.dedup();
     assert!(differ.len() >= capped.len() - 1, "{capped:?}");
 }
+
+/// Four backlogs much longer than a window, answers one by one: the classes keep their shares from page
+/// to page, and one whose window is empty takes nothing from the others.
+#[test]
+fn classes_keep_their_shares_from_page_to_page() {
+    let mut config = config(&["beta"]);
+    config.window = 48;
+    let mut site = Site::with(config);
+    let client = site.client();
+    let mut ticket = 0;
+    for _ in 0..600 {
+        for class in [Class::Urgent, Class::Normal, Class::Bulk] {
+            ticket += 1;
+            site.submit(client, ticket, &format!("{ticket}"), &["beta"], class);
+        }
+    }
+    site.settle();
+    let conn = site.session("beta");
+    site.settle();
+    let mut sent = [0u32; 4];
+    let mut open = std::collections::VecDeque::new();
+    for _ in 0..550 {
+        for (_, sending) in site.sendings() {
+            sent[sending.offer.meta.class as usize] += 1;
+            open.push_back(sending.offer.transfer);
+        }
+        site.outcome(conn, open.pop_front().expect("never idle"), Outcome::Acked);
+        site.settle();
+    }
+    // 8 : 2 : 1 of some 600, the high class having nothing.
+    let all: u32 = sent.iter().sum();
+    let share = |class: Class| f64::from(sent[class as usize]) / f64::from(all);
+    let close = |is: f64, should: f64| (is - should).abs() < 0.04;
+    assert!(close(share(Class::Urgent), 8.0 / 11.0), "{sent:?}");
+    assert!(close(share(Class::Normal), 2.0 / 11.0), "{sent:?}");
+    assert!(close(share(Class::Bulk), 1.0 / 11.0), "{sent:?}");
+    assert_eq!(sent[Class::High as usize], 0);
+}
