@@ -12,5 +12,6 @@ mod kill;
 mod record;
 mod refuse;
 mod resume;
+mod routes;
 mod site;
 mod wait;

@@ -161,10 +161,17 @@ impl Desk<'_> {
         let Some(row) = self.site.disk.segments.get(&seq) else { return Ok(()) };
         let own = row.origin.is_empty();
         let origin = if own { &self.site.config.name } else { &row.origin };
-        let origin_seq = if own { seq.0 } else { row.origin_seq };
-        let same = (offer.digest, offer.size, offer.origin_seq, offer.hops)
-            == (row.digest, row.size, origin_seq, row.hops.saturating_add(1))
-            && (&offer.meta, &offer.origin) == (&row.meta, origin)
+        let number = if own && row.origin_seq == 0 { seq.0 } else { row.origin_seq };
+        let from = (offer.origin_seq, &offer.origin, offer.hops);
+        let newest = from == (number, origin, row.hops.saturating_add(1));
+        // An offer may leave after the segment was accepted anew: then it is of before.
+        let again = own && row.origin_seq > 0;
+        let older = again || (&offer.origin == origin && offer.origin_seq < number);
+        let meta = Meta { expires_at: row.meta.expires_at, ..offer.meta.clone() };
+        let same = (offer.digest, offer.size) == (row.digest, row.size)
+            && (newest || older)
+            && meta == row.meta
+            && (older || offer.meta.expires_at <= row.meta.expires_at)
             && offer.to.addresses(name);
         demand(same, "I11", Some(offer.id), || {
             format!("it is offered to {name} as {offer:?}, and kept as {row:?}")
