@@ -243,7 +243,11 @@ where
 }
 
 /// `None` for a row that is missing or corrupt: the caller sets that one item aside.
-pub(super) fn lenient<R>(snapshot: &dyn Snapshot, table: Table, key: &[u8]) -> Result<Option<R>, StoreFault>
+pub(super) fn lenient<R>(
+    snapshot: &dyn Snapshot,
+    table: Table,
+    key: &[u8],
+) -> Result<Option<R>, StoreFault>
 where
     R: for<'b> Decode<'b, ()>,
 {

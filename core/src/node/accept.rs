@@ -315,7 +315,7 @@ pub(super) fn full(transfer: TransferNo, id: SegmentId) -> SessionCommand {
 }
 
 /// What an inline body is charged: small ones share pages, larger ones take whole ones (FACTS 2).
-pub(super) fn inline_charge(size: u64) -> u64 {
+pub(crate) fn inline_charge(size: u64) -> u64 {
     const PAGE: u64 = 4096;
     let value = size.saturating_add(24);
     if value <= PAGE / 2 - 32 { value } else { value.div_ceil(PAGE).saturating_mul(PAGE) }

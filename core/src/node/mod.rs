@@ -43,6 +43,7 @@ mod window;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use accept::inline_charge;
 pub use recover::RecoverError;
 pub use types::{
     Action, Addressed, Answer, Input, Note, PeerStatus, Question, ReconcileSummary, Shared, Status,

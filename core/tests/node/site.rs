@@ -9,6 +9,7 @@ use std::time::Duration;
 use consign_core::code::Refusal;
 use consign_core::config::{Config, PeerConfig};
 use consign_core::id::{BlobDigest, BlobNo, ConnId, Handle, SegmentId, Seq, SiteNo, TransferNo};
+use consign_core::ledger::check::{self, Finding, Watch};
 use consign_core::ledger::read::{self, ReadRequest, Recovery};
 use consign_core::ledger::rows::{CounterRow, DeliveryRow, SegmentRow, State};
 use consign_core::ledger::rows_upkeep::ReceiptRow;
@@ -447,7 +448,22 @@ impl Site {
         assert!(counters.is_empty(), "not counted: {counters:?}");
         let segments = recovery.meta_value(consign_core::ledger::rows::MetaName::Segments);
         assert_eq!(segments, sizes.len() as u64);
+        assert_eq!(findings(&self.store), []);
     }
+}
+
+/// What `fsck` finds in the ledger.
+pub fn findings(store: &MemStore) -> Vec<Finding> {
+    struct All(Vec<Finding>);
+    impl Watch for All {
+        fn found(&mut self, finding: Finding) {
+            self.0.push(finding);
+        }
+        fn read(&mut self, _: Table, _: u64) {}
+    }
+    let mut all = All(Vec::new());
+    check::check(&store.snapshot(), UnixMillis(START), &[], &mut all).unwrap();
+    all.0
 }
 
 pub fn recovery(store: &MemStore) -> Recovery {
