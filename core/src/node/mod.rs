@@ -25,6 +25,7 @@ mod conns;
 mod deliver;
 mod full;
 mod incoming;
+mod passing;
 mod peer;
 mod reconcile;
 mod receipt;
