@@ -185,6 +185,9 @@ pub struct BlobRow {
     /// Rows that use it.
     #[n(2)]
     pub refs: u32,
+    /// The peer it came from, by number, which is charged for it; `None` when it was handed in here.
+    #[n(3)]
+    pub owner: Option<u32>,
 }
 
 /// A row of `digests`.
@@ -261,6 +264,10 @@ pub struct CounterRow {
     pub bytes: u64,
 }
 
+/// In the key of `counters`, in place of a state: content that is held, reserved or doomed and came
+/// from that site, in segments and bytes charged (`inbound_quota`).
+pub const INBOUND: u8 = 5;
+
 /// A row of `deadletters`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
@@ -318,11 +325,15 @@ pub enum MetaName {
     UsedBytes,
     /// Segments held.
     Segments,
+    /// Ids remembered (`remembered`).
+    Remembered,
+    /// Rows of `audit`.
+    AuditRows,
 }
 
 impl MetaName {
     /// Every name.
-    pub const ALL: [MetaName; 12] = [
+    pub const ALL: [MetaName; 14] = [
         MetaName::Format,
         MetaName::Boot,
         MetaName::Batch,
@@ -335,6 +346,8 @@ impl MetaName {
         MetaName::TimeHigh,
         MetaName::UsedBytes,
         MetaName::Segments,
+        MetaName::Remembered,
+        MetaName::AuditRows,
     ];
 
     /// The key in `meta`.
@@ -353,6 +366,8 @@ impl MetaName {
             MetaName::TimeHigh => b"time_high",
             MetaName::UsedBytes => b"used_bytes",
             MetaName::Segments => b"segments",
+            MetaName::Remembered => b"remembered",
+            MetaName::AuditRows => b"audit_rows",
         }
     }
 }

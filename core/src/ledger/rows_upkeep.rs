@@ -12,6 +12,7 @@ use crate::id::{BlobDigest, SegmentId, Seq};
 /// A row of `remembered`: a segment that was delivered and evicted here (R2).
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RememberedRow {
     /// When it was evicted (ms).
     #[n(0)]
@@ -31,6 +32,7 @@ pub struct RememberedRow {
 /// still to be passed back towards the origin.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ReceiptRow {
     /// The segment.
     #[n(0)]

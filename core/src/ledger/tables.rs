@@ -71,5 +71,7 @@ codes! {
         Audit = 32, "audit";
         /// (seq, site) → receipt kept after eviction.
         Receipts = 33, "receipts";
+        /// (ms, segment id) → nothing: remembered ids by age.
+        RememberedAge = 34, "remembered_age";
     }
 }

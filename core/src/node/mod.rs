@@ -11,7 +11,8 @@
 //! | `accept`, `admit`, `take`, `incoming` | lookups, admission, new rows, reservations |
 //! | `deliver`, `verdict`, `scanned`, `window`, `peer` | claims, outcomes, due windows |
 //! | `stage`, `book` | staged rows and counters; the overlay over the store's answers |
-//! | `remove` | what leaves the ledger, and the record of it |
+//! | `remove`, `evict` | what leaves the ledger, and the record of it |
+//! | `upkeep`, `bounds` | what becomes due by itself: expiry, retention, bounded tables |
 //! | `full` | a full disk |
 //! | `recover`, `reconcile` | start-up |
 //! | `status` | questions |
@@ -19,8 +20,10 @@
 mod accept;
 mod admit;
 mod book;
+mod bounds;
 mod conns;
 mod deliver;
+mod evict;
 mod full;
 mod incoming;
 mod peer;
@@ -32,6 +35,7 @@ mod stage;
 mod status;
 mod take;
 mod types;
+mod upkeep;
 mod verdict;
 mod window;
 
@@ -52,7 +56,7 @@ use crate::code::Goodbye;
 use crate::config::Config;
 use crate::gate::{Gate, Waiting};
 use crate::id::{BatchNo, ConnId, Epoch, ReadNo, Seq, SiteNo, TransferNo};
-use crate::ledger::read::{Answer as Rows, Found, ReadRequest};
+use crate::ledger::read::{Answer as Rows, Bounded, Found, ReadRequest};
 use crate::plant::Plant;
 use crate::schedule::Backoff;
 use crate::segment::Class;
@@ -62,6 +66,7 @@ use crate::time::{Instant, Now, UnixMillis};
 
 use accept::{Pending, What};
 use book::Book;
+use bounds::Bounds;
 use conns::Conn;
 use deliver::Settlement;
 use full::{Rejudge, Tight};
@@ -70,6 +75,7 @@ use peer::Peer;
 use reconcile::Reconcile;
 use scanned::Page;
 use stage::{Stage, Verdict};
+use upkeep::Upkeep;
 
 /// Whether there is room for new content.
 #[derive(Clone, Debug)]
@@ -88,6 +94,8 @@ enum Asked {
     Recovery,
     Segments,
     Missing,
+    Expiry,
+    Oldest(Bounded),
 }
 
 /// The node. See the module's documentation. A copy goes its own way from then on: that is how every
@@ -119,6 +127,8 @@ pub struct Node {
     last_read: ReadNo,
     reconcile: Reconcile,
     summary: ReconcileSummary,
+    upkeep: Upkeep,
+    bounds: Bounds,
     stopping: bool,
     drain_by: Instant,
     drained: bool,
@@ -257,8 +267,15 @@ impl Node {
             }
             (Asked::Pairs, Rows::Pairs(rows)) => self.rejudge_pairs(now, rows),
             (Asked::Recovery, Rows::Recovery(recovery)) => self.rejudge_recovery(now, *recovery),
-            (Asked::Segments, Rows::Segments { rows, end }) => self.segments_read(rows, end, out),
+            (Asked::Segments, Rows::Segments { rows, end }) => self.segments_read(now, rows, end, out),
             (Asked::Missing, Rows::Held(held)) => self.missing_read(now, held, as_of),
+            (Asked::Expiry, Rows::Expiry { rows, more, next }) => {
+                open = true;
+                self.expiry_read(read, as_of, rows, more, next);
+            }
+            (Asked::Oldest(table), Rows::Oldest(found)) => {
+                open = self.oldest_read(read, as_of, table, found);
+            }
             (asked, body) => unreachable!("{asked:?} was answered by {body:?}"),
         }
         if !open {
@@ -282,6 +299,7 @@ impl Node {
         self.judge(now, out);
         self.claim(now);
         self.scan(out);
+        self.upkeep(now, out);
         self.look_up(out);
         self.retire(now, out);
         self.dial(now, out);
@@ -356,7 +374,8 @@ impl Node {
         let stop = self.stopping.then_some(self.drain_by);
         let stuck = self.stuck_deadline();
         let due = [self.conns_deadline(), self.full_deadline(), self.due_deadline()];
-        due.into_iter().chain([partials, stop, stuck]).flatten().min()
+        let due = due.into_iter().chain([self.upkeep_deadline()]);
+        due.chain([partials, stop, stuck]).flatten().min()
     }
 
     /// When the next delivery of a live session is due that is not due now.

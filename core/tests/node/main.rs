@@ -1,7 +1,9 @@
 //! The node on a store in memory, driven by hand: scripted stories, and random lives that must end
 //! well.
 
+mod books;
 mod full;
+mod keep;
 mod life;
 mod receive;
 mod relay;

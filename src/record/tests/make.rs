@@ -7,6 +7,7 @@ use consign_core::id::*;
 use consign_core::ledger::keys::DueKey;
 use consign_core::ledger::read::*;
 use consign_core::ledger::rows::*;
+use consign_core::ledger::rows_upkeep::{ReceiptRow, RememberedRow};
 use consign_core::node::{Input, Question};
 use consign_core::plant::Plant;
 use consign_core::segment::{Class, Destinations, Meta};
@@ -66,6 +67,12 @@ impl<A: Make, B: Make> Make for (A, B) {
 impl<A: Make, B: Make, C: Make> Make for (A, B, C) {
     fn make(g: &mut Gen) -> (A, B, C) {
         (A::make(g), B::make(g), C::make(g))
+    }
+}
+
+impl<A: Make, B: Make, C: Make, D: Make> Make for (A, B, C, D) {
+    fn make(g: &mut Gen) -> (A, B, C, D) {
+        (A::make(g), B::make(g), C::make(g), D::make(g))
     }
 }
 
@@ -141,7 +148,7 @@ fields! {
         state, attempts, spent, next_attempt_after, last_error, since, custody, held, claimed_at, refused,
     }
     InflightRow { epoch }
-    BlobRow { digest, size, refs }
+    BlobRow { digest, size, refs, owner }
     DoomedRow { size, owner }
     IncomingRow { digest, source, reserved, offset, chain, expires_at }
     SourceRow { blob, mismatches }
@@ -149,6 +156,10 @@ fields! {
     PeerRow { name, pin, held, last_acked }
     Found { held, blob, source, incoming }
     Held { seq, row, deliveries }
+    Kept { held, id, blob, digest, receipts, remembered }
+    Expiring { key, what }
+    ReceiptRow { id, site, when, cause, back, pending, name, size, digest, expires_at }
+    RememberedRow { evicted_at, origin, origin_seq, seq }
     DueRow { key, segment, delivery }
     InflightFound { peer, seq, epoch, rows }
     Recovery { meta, peers, counters, inflight, doomed, incoming }
@@ -219,6 +230,20 @@ variants! {
         with!(g, Answer::Segments { rows, end }),
         Answer::Held(Make::make(g)),
         Answer::Recovery(Make::make(g)),
+        with!(g, Answer::Expiry { rows, more, next }),
+        Answer::Oldest(Make::make(g)),
+        Answer::Kept(Make::make(g)),
+    }
+    Subject: g {
+        Subject::Segment(Make::make(g), Make::make(g)),
+        Subject::Receipt(Make::make(g), Make::make(g), Make::make(g)),
+        Subject::Remembered(Make::make(g), Make::make(g)),
+        { let _ = g; Subject::Other },
+    }
+    Oldest: g {
+        Oldest::Audit(Make::make(g)),
+        Oldest::Remembered(Make::make(g)),
+        Oldest::Deadletters(Make::make(g)),
     }
     SessionEvent: g {
         SessionEvent::Ready(Make::make(g)),
