@@ -4,12 +4,12 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use super::Table;
 use super::keys;
 use super::keys_upkeep::{self, ExpiryKind, parse_expiry};
 use super::read::{self, Answer, Held, lenient};
 use super::rows::{BlobRow, Body, DigestRow, IdRow};
 use super::rows_upkeep::{ReceiptRow, RememberedRow};
-use super::Table;
 use crate::id::{BlobNo, SegmentId, Seq, SiteNo};
 use crate::store::{Snapshot, StoreFault};
 use crate::time::UnixMillis;
@@ -174,9 +174,7 @@ pub(super) fn oldest(
     limit: usize,
 ) -> Result<Answer, StoreFault> {
     let found = match table {
-        Bounded::Audit => {
-            Oldest::Audit(first(snapshot, Table::Audit, limit, keys::parse_u64)?)
-        }
+        Bounded::Audit => Oldest::Audit(first(snapshot, Table::Audit, limit, keys::parse_u64)?),
         Bounded::Remembered => Oldest::Remembered(first(
             snapshot,
             Table::RememberedAge,

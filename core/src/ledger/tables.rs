@@ -71,7 +71,9 @@ codes! {
         Audit = 32, "audit";
         /// (seq, site) → receipt kept after eviction.
         Receipts = 33, "receipts";
+        /// (peer, seq, site) → nothing: a receipt that this peer has still to be told.
+        PassBack = 34, "pass_back";
         /// (ms, segment id) → nothing: remembered ids by age.
-        RememberedAge = 34, "remembered_age";
+        RememberedAge = 35, "remembered_age";
     }
 }

@@ -8,7 +8,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 use crate::id::{BatchNo, BlobDigest, BlobNo, ReadNo, SegmentId, Seq, SiteNo};
 use crate::ledger::rows::{BlobRow, DeliveryRow, SegmentRow};
-use crate::ledger::rows_upkeep::RememberedRow;
+use crate::ledger::rows_upkeep::{ReceiptRow, RememberedRow};
 
 /// A segment that something in memory needs.
 #[derive(Clone, Debug)]
@@ -29,6 +29,7 @@ enum Entry {
     Digest(BlobDigest),
     Gone(Seq),
     Removed(SegmentId),
+    Receipt(Seq, SiteNo),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -45,6 +46,7 @@ pub(super) struct Book {
     gone: BTreeMap<Seq, BatchNo>,
     /// Their ids, with what is remembered of them.
     removed: BTreeMap<SegmentId, (BatchNo, Option<RememberedRow>)>,
+    receipts: BTreeMap<(Seq, SiteNo), (BatchNo, ReceiptRow)>,
     log: VecDeque<(BatchNo, Entry)>,
     open: BTreeMap<ReadNo, BatchNo>,
     committed: BatchNo,
@@ -117,6 +119,11 @@ impl Book {
                 Entry::Removed(id) => {
                     if self.removed.get(&id).is_some_and(|r| r.0 == batch) {
                         self.removed.remove(&id);
+                    }
+                }
+                Entry::Receipt(seq, site) => {
+                    if self.receipts.get(&(seq, site)).is_some_and(|r| r.0 == batch) {
+                        self.receipts.remove(&(seq, site));
                     }
                 }
             }
@@ -242,7 +249,6 @@ impl Book {
 
     /// What is remembered of an id, as far as that changed lately: the outer `None` is unknown, the
     /// inner one is nothing.
-    #[allow(dead_code, reason = "admission of what is remembered asks it")]
     pub fn removed(&self, id: &SegmentId) -> Option<Option<RememberedRow>> {
         self.removed.get(id).map(|(_, row)| row.clone())
     }
@@ -269,10 +275,20 @@ impl Book {
         self.digests.get(digest).map(|(_, blob)| *blob)
     }
 
+    pub fn set_receipt(&mut self, batch: BatchNo, seq: Seq, site: SiteNo, row: ReceiptRow) {
+        self.receipts.insert((seq, site), (batch, row));
+        self.log.push_back((batch, Entry::Receipt(seq, site)));
+    }
+
+    /// A receipt as it stands with everything staged.
+    pub fn receipt(&self, seq: Seq, site: SiteNo) -> Option<&ReceiptRow> {
+        self.receipts.get(&(seq, site)).map(|(_, row)| row)
+    }
+
     /// How many entries there are, for bounds in tests.
     pub fn len(&self) -> usize {
         let content = self.blobs.len() + self.digests.len();
-        let removed = self.gone.len() + self.removed.len();
+        let removed = self.gone.len() + self.removed.len() + self.receipts.len();
         self.segments.len() + self.deliveries.len() + self.ids.len() + content + removed
     }
 }

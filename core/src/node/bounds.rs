@@ -163,7 +163,12 @@ impl Node {
         let subject = alloc::format!("{} to {name}", segment.id);
         let act = Act { action: "purge", reason: "keep_deadletter", ..Act::on(&segment) };
         self.audit(now, Act { subject, ..act });
-        self.judge_success(now, seq, &mut segment);
+        if segment.required > 0 {
+            self.judge_success(now, seq, &mut segment);
+        } else if segment.unplaced.is_none() {
+            segment.unplaced = Some(true);
+            self.stage.meta.unplaced += 1;
+        }
         self.put_segment(seq, segment);
         self.may_go(now, seq);
     }

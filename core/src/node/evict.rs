@@ -1,6 +1,7 @@
 //! Removing a segment: everything that is its own goes in one commit, and a record of it stays.
 
 use alloc::string::ToString;
+use alloc::vec::Vec;
 
 use super::Node;
 use super::accept::inline_charge;
@@ -40,7 +41,7 @@ impl Removal {
 
 /// Rows that removing a segment with so many deliveries stages at most.
 pub(super) const fn removal_rows(deliveries: usize) -> usize {
-    16 + 8 * deliveries
+    16 + 12 * deliveries
 }
 
 impl Node {
@@ -94,6 +95,9 @@ impl Node {
             self.stage.batch.del(Table::Expiry, &key);
         }
         self.stage.segment_out(SiteNo(segment.from));
+        if segment.unplaced == Some(true) {
+            self.stage.meta.unplaced = self.stage.meta.unplaced.saturating_sub(1);
+        }
         let remembered = match how {
             Removal::Evicted => Some(self.remember(now, seq, segment, kept.remembered.as_ref())),
             Removal::Released | Removal::Expired => kept.remembered.clone(),
@@ -121,10 +125,11 @@ impl Node {
     ) {
         match row.state {
             // One that is there says more: it may still have to be passed back.
-            State::Acked if receipts.contains(&site) => {}
+            State::Acked if receipts.contains(&site) || self.book.receipt(seq, site).is_some() => {}
             State::Acked => self.keep_receipt(now, site, seq, row, segment),
             _ => {
-                let name = self.peers.get(&site).map_or_else(|| site.to_string(), |p| p.name.clone());
+                let name =
+                    self.peers.get(&site).map_or_else(|| site.to_string(), |p| p.name.clone());
                 let subject = alloc::format!("{} to {name}", segment.id);
                 let act = Act { action: "drop", reason: "removed", subject, ..Act::on(segment) };
                 self.audit(now, act);
@@ -153,9 +158,11 @@ impl Node {
             size: segment.size,
             digest: segment.digest,
             expires_at: expires_at.0,
+            more: Vec::new(),
         };
         let key = keys::delivery(seq, site);
         self.stage.batch.put(Table::Receipts, &key, &receipt);
+        self.book.set_receipt(self.stage.number(), seq, site, receipt);
         self.expire_at(expires_at, ExpiryKind::Receipt, &key);
     }
 
@@ -208,11 +215,10 @@ impl Node {
             Some(old) => self.forget_age(UnixMillis(old.evicted_at), &segment.id),
             None => self.stage.meta.remembered += 1,
         }
-        let own = segment.origin.is_empty();
         let row = RememberedRow {
             evicted_at: now.wall.0,
             origin: segment.origin.clone(),
-            origin_seq: if own { seq.0 } else { segment.origin_seq },
+            origin_seq: segment.origin_number(seq),
             seq,
         };
         let key = keys::id(&segment.id);

@@ -49,6 +49,8 @@ pub(super) enum Verdict {
     Dead(Cause),
     /// The destination leaves the required set: it had it, and let it go.
     Settled,
+    /// This hop has custody; what becomes of it further on its receipt will tell (R4).
+    HandedOn(SiteNo),
 }
 
 /// Counters of `meta`, staged.
@@ -63,6 +65,7 @@ pub(super) struct Meta {
     pub time_high: u64,
     pub used: u64,
     pub segments: u64,
+    pub unplaced: u64,
     pub remembered: u64,
     pub audit_rows: u64,
 }
@@ -138,6 +141,7 @@ impl Stage {
             time_high: self.meta.time_high.max(value(MetaName::TimeHigh)),
             used: value(MetaName::UsedBytes),
             segments: value(MetaName::Segments),
+            unplaced: value(MetaName::Unplaced),
             remembered: value(MetaName::Remembered),
             audit_rows: value(MetaName::AuditRows),
         };
@@ -150,10 +154,10 @@ impl Stage {
 
     /// Takes only numbers from a fresh reading, and keeps the counts as they were staged (G3 dropped).
     pub fn load_numbers(&mut self, recovery: &Recovery) {
-        let (used, segments) = (self.meta.used, self.meta.segments);
+        let (used, segments, unplaced) = (self.meta.used, self.meta.segments, self.meta.unplaced);
         let counters = mem::take(&mut self.counters);
         self.load(recovery);
-        self.meta = Meta { used, segments, ..self.meta };
+        self.meta = Meta { used, segments, unplaced, ..self.meta };
         self.dirty.extend(counters.keys());
         self.counters = counters;
     }
@@ -318,6 +322,7 @@ impl Stage {
             (MetaName::TimeHigh, meta.time_high, old.time_high),
             (MetaName::UsedBytes, meta.used, old.used),
             (MetaName::Segments, meta.segments, old.segments),
+            (MetaName::Unplaced, meta.unplaced, old.unplaced),
             (MetaName::Remembered, meta.remembered, old.remembered),
             (MetaName::AuditRows, meta.audit_rows, old.audit_rows),
         ];
@@ -334,6 +339,7 @@ impl Stage {
                 (MetaName::UsedBytes, meta.used),
                 (MetaName::Segments, meta.segments),
                 (MetaName::Remembered, meta.remembered),
+                (MetaName::Unplaced, meta.unplaced),
                 (MetaName::AuditRows, meta.audit_rows),
             ] {
                 self.batch.put(Table::Meta, name.key(), &MetaRow { value });

@@ -310,7 +310,9 @@ impl Node {
                 let kept = kept.and_then(|kept| self.corrected(*kept, as_of));
                 self.judge_kept(now, &key, kind, seq, kept, ahead);
             }
-            Subject::Receipt(seq, site, row) => self.judge_receipt(now, &key, (seq, site), row),
+            Subject::Receipt(seq, site, row) => {
+                self.judge_kept_receipt(now, &key, (seq, site), row)
+            }
             Subject::Remembered(id, row) => {
                 let row = self.book.removed(&id).unwrap_or(row);
                 self.judge_remembered(now, &key, id, row);
@@ -339,7 +341,8 @@ impl Node {
             Fate::Keep(_) | Fate::NotBefore(_) | Fate::GiveUp => {
                 self.stage.batch.del(Table::Expiry, key);
                 let over = kept.held.row.meta.expires();
-                if let Some(at) = over.filter(|at| kind == Some(ExpiryKind::Segment) && *at > now.wall)
+                if let Some(at) =
+                    over.filter(|at| kind == Some(ExpiryKind::Segment) && *at > now.wall)
                 {
                     self.expire_at(at, ExpiryKind::Segment, &keys::seq(seq));
                 }
@@ -390,7 +393,7 @@ impl Node {
         }
     }
 
-    fn judge_receipt(
+    fn judge_kept_receipt(
         &mut self,
         now: Now,
         key: &[u8],
@@ -403,7 +406,7 @@ impl Node {
         let at = UnixMillis(row.expires_at);
         if at > now.wall {
             self.expire_at(at, ExpiryKind::Receipt, &receipt);
-        } else if row.pending {
+        } else if row.owed_to().next().is_some() {
             // It has still to be passed back.
             self.expire_at(now.wall.after(PENDING), ExpiryKind::Receipt, &receipt);
         } else {

@@ -34,6 +34,8 @@ fn row() -> SegmentRow {
         held: false,
         from: 0,
         loss: None,
+        unplaced: None,
+        askers: Vec::new(),
     }
 }
 
@@ -70,11 +72,8 @@ struct Full {
 
 impl Full {
     fn fate(&self) -> Fate {
-        let policy = Policy {
-            evict_on_relay: self.evict_on_relay,
-            keep_relayed: KEEP_RELAYED,
-            keep: KEEP,
-        };
+        let policy =
+            Policy { evict_on_relay: self.evict_on_relay, keep_relayed: KEEP_RELAYED, keep: KEEP };
         let case = Case {
             row: &self.row,
             deliveries: &self.deliveries,
@@ -109,11 +108,7 @@ fn sets() -> Vec<Vec<State>> {
 fn each(visit: &mut dyn FnMut(&Full)) -> usize {
     let mut count = 0;
     let nows = [RELAYED, RELAYED + 10 * MINUTE, RELAYED + 24 * 60 * MINUTE];
-    let exports = [
-        Exports::NoRules,
-        Exports::Pending,
-        Exports::Done(UnixMillis(RELAYED)),
-    ];
+    let exports = [Exports::NoRules, Exports::Pending, Exports::Done(UnixMillis(RELAYED))];
     for states in sets() {
         let acked = states.iter().filter(|s| **s == State::Acked).count() as u32;
         for bits in 0..1u32 << 9 {
@@ -130,7 +125,14 @@ fn each(visit: &mut dyn FnMut(&Full)) -> usize {
                     row.meta.expires_at = expires.then_some(RELAYED + MINUTE);
                     let deliveries = states.iter().map(|s| delivery(*s)).collect();
                     let case = Full {
-                        row, deliveries, exports, pinned, wanted, short, evict_on_relay, now,
+                        row,
+                        deliveries,
+                        exports,
+                        pinned,
+                        wanted,
+                        short,
+                        evict_on_relay,
+                        now,
                     };
                     visit(&case);
                     count += 1;

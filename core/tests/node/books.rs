@@ -11,14 +11,14 @@ use consign_core::ledger::rows::{
     BlobRow, Body, CounterRow, DeliveryRow, DoomedRow, INBOUND, IdRow, IncomingRow, MetaName,
     SegmentRow, State,
 };
-use consign_core::ledger::rows_upkeep::RememberedRow;
+use consign_core::ledger::rows_upkeep::{ReceiptRow, RememberedRow};
 use consign_core::ledger::{Table, codec, keys, keys_upkeep};
 use consign_core::mem::MemSnapshot;
 use consign_core::segment::Destinations;
 use consign_core::store::Snapshot;
 use consign_core::time::UnixMillis;
 
-use crate::site::{Site, recovery};
+use crate::site::{Site, findings, recovery};
 
 /// Rows of a table with their keys read.
 fn rows<K, R>(
@@ -72,11 +72,12 @@ impl Site {
         self.audit_deliveries(&snapshot, &segments);
         self.audit_content(&snapshot, &segments);
         self.audit_records(&snapshot, &segments);
+        assert_eq!(findings(&self.store), []);
     }
 
     fn audit_deliveries(&self, snapshot: &MemSnapshot, segments: &BTreeMap<Seq, SegmentRow>) {
         let mut counters = BTreeMap::<(SiteNo, u8), CounterRow>::new();
-        let (mut due, mut owed, mut inflight, mut dead) = (0, 0, 0, 0);
+        let (mut due, mut owed, mut inflight, mut handed, mut dead) = (0, 0, 0, 0, 0);
         let mut acked = BTreeMap::<Seq, (u32, u32)>::new();
         let deliveries: Vec<((Seq, SiteNo), DeliveryRow)> =
             rows(snapshot, Table::Deliveries, keys::parse_delivery);
@@ -99,6 +100,10 @@ impl Site {
                         seq,
                     };
                     assert!(snapshot.get(Table::Due, &key.key()).unwrap().is_some(), "{key:?}");
+                }
+                State::Inflight if row.custody.is_some() => {
+                    owed += 1;
+                    handed += 1;
                 }
                 State::Inflight => {
                     owed += 1;
@@ -126,7 +131,9 @@ impl Site {
         assert_eq!(self.store.rows(Table::Due), due, "due");
         assert_eq!(self.store.rows(Table::Owed), owed, "owed");
         assert_eq!(self.store.rows(Table::Inflight), inflight, "inflight");
+        assert_eq!(self.store.rows(Table::Handed), handed, "handed");
         assert_eq!(self.store.rows(Table::Deadletters), dead, "deadletters");
+        assert_eq!(self.store.rows(Table::PassBack), self.owed_receipts(snapshot), "pass_back");
         for (site, state, row) in &recovery(&self.store).counters {
             if *state != INBOUND {
                 let counted = counters.remove(&(*site, *state)).unwrap_or_default();
@@ -134,6 +141,21 @@ impl Site {
             }
         }
         assert!(counters.is_empty(), "not counted: {counters:?}");
+    }
+
+    /// How many keys of `pass_back` the receipts call for; each must be there.
+    fn owed_receipts(&self, snapshot: &MemSnapshot) -> usize {
+        let receipts: Vec<((Seq, SiteNo), ReceiptRow)> =
+            rows(snapshot, Table::Receipts, keys::parse_delivery);
+        let mut owed = 0;
+        for ((seq, site), row) in receipts {
+            for peer in row.owed_to() {
+                let key = keys::pass_back(peer, seq, site);
+                assert!(snapshot.get(Table::PassBack, &key).unwrap().is_some(), "{row:?}");
+                owed += 1;
+            }
+        }
+        owed
     }
 
     fn audit_content(&self, snapshot: &MemSnapshot, segments: &BTreeMap<Seq, SegmentRow>) {
@@ -207,9 +229,7 @@ impl Site {
         let remembered: Vec<(SegmentId, RememberedRow)> = rows(snapshot, Table::Remembered, id);
         let mut ages: Vec<Vec<u8>> = remembered
             .iter()
-            .map(|(id, row)| {
-                keys_upkeep::remembered_age(UnixMillis(row.evicted_at), id).to_vec()
-            })
+            .map(|(id, row)| keys_upkeep::remembered_age(UnixMillis(row.evicted_at), id).to_vec())
             .collect();
         ages.sort();
         assert_eq!(keys_of(snapshot, Table::RememberedAge), ages, "remembered by age");

@@ -11,9 +11,7 @@ use consign_core::ledger::rows_upkeep::{AuditRow, ReceiptRow, RememberedRow};
 use consign_core::ledger::{Table, codec, keys};
 use consign_core::node::{Input, Note};
 use consign_core::segment::{Class, Destinations, Meta, segment_id};
-use consign_core::session::{
-    Content, Outcome, Promise, SessionCommand, SessionEvent, Submission,
-};
+use consign_core::session::{Content, Outcome, Promise, SessionCommand, SessionEvent, Submission};
 use consign_core::store::{CommitFault, Snapshot, StoreRequest};
 
 use crate::site::{Site, accepted, config, offer_blob, offer_inline, recovery, to_alpha, write};
@@ -87,8 +85,7 @@ fn queue_until(site: &mut Site, name: &str, to: &[&str], expires_at: u64) -> Seg
     let client = site.client();
     let body = name.as_bytes().to_vec();
     let digest = BlobDigest(*blake3::hash(&body).as_bytes());
-    let meta =
-        Meta { name: name.to_string(), expires_at: Some(expires_at), ..Meta::default() };
+    let meta = Meta { name: name.to_string(), expires_at: Some(expires_at), ..Meta::default() };
     let id = segment_id(&meta, &digest);
     let handle = Handle { conn: client, number: 1 };
     let size = body.len() as u64;
@@ -232,7 +229,8 @@ fn a_promise_that_has_not_left_pins_its_segment() {
     for _ in 0..20 {
         site.turn();
         let held = site.segment(offer.id).is_some();
-        acked |= site.promises().iter().any(|(c, p)| *c == beta && matches!(p, Promise::Ack { .. }));
+        acked |=
+            site.promises().iter().any(|(c, p)| *c == beta && matches!(p, Promise::Ack { .. }));
         assert!(acked || held, "it was let go under a promise");
         site.commit();
     }

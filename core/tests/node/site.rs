@@ -9,6 +9,7 @@ use std::time::Duration;
 use consign_core::code::Refusal;
 use consign_core::config::{Config, PeerConfig};
 use consign_core::id::{BlobDigest, BlobNo, ConnId, Handle, SegmentId, Seq, SiteNo, TransferNo};
+use consign_core::ledger::check::{self, Finding, Watch};
 use consign_core::ledger::read::{self, ReadRequest, Recovery};
 use consign_core::ledger::rows::{DeliveryRow, SegmentRow};
 use consign_core::ledger::{Table, codec, keys};
@@ -334,7 +335,7 @@ impl Site {
     }
 
     /// The oldest segment with this identity. By its row: an id is forgotten once content is lost.
-    fn found(&self, id: SegmentId) -> Option<(Seq, SegmentRow)> {
+    pub fn found(&self, id: SegmentId) -> Option<(Seq, SegmentRow)> {
         let mut found = None;
         let mut visit = |key: &[u8], value: &[u8]| {
             let row: SegmentRow = codec::decode(Table::Segments, key, value).unwrap();
@@ -362,6 +363,20 @@ impl Site {
         let all = recovery(&self.store);
         all.peers.iter().find(|(_, row)| row.name == peer).unwrap().0
     }
+}
+
+/// What `fsck` finds in the ledger.
+pub fn findings(store: &MemStore) -> Vec<Finding> {
+    struct All(Vec<Finding>);
+    impl Watch for All {
+        fn found(&mut self, finding: Finding) {
+            self.0.push(finding);
+        }
+        fn read(&mut self, _: Table, _: u64) {}
+    }
+    let mut all = All(Vec::new());
+    check::check(&store.snapshot(), UnixMillis(START), &[], &mut all).unwrap();
+    all.0
 }
 
 pub fn recovery(store: &MemStore) -> Recovery {

@@ -142,7 +142,7 @@ fields! {
     Space { free, ledger, ballast_whole }
     SegmentRow {
         id, digest, size, body, meta, to, here, origin, origin_seq, hops, accepted_at, required,
-        acked, relayed_at, held, from, loss,
+        acked, relayed_at, held, from, loss, askers, unplaced,
     }
     DeliveryRow {
         state, attempts, spent, next_attempt_after, last_error, since, custody, held, claimed_at, refused,
@@ -154,11 +154,11 @@ fields! {
     SourceRow { blob, mismatches }
     CounterRow { count, bytes }
     PeerRow { name, pin, held, last_acked }
-    Found { held, blob, source, incoming }
+    Found { held, blob, source, incoming, remembered, receipts }
+    ReceiptRow { id, site, when, cause, back, pending, name, size, digest, expires_at, more }
     Held { seq, row, deliveries }
     Kept { held, id, blob, digest, receipts, remembered }
     Expiring { key, what }
-    ReceiptRow { id, site, when, cause, back, pending, name, size, digest, expires_at }
     RememberedRow { evicted_at, origin, origin_seq, seq }
     DueRow { key, segment, delivery }
     InflightFound { peer, seq, epoch, rows }
@@ -255,7 +255,7 @@ variants! {
         with!(g, SessionEvent::Progress { transfer, sent }),
         { let _ = g; SessionEvent::Wants },
         SessionEvent::Receipt(Make::make(g)),
-        with!(g, SessionEvent::ReceiptOk { id, site }),
+        with!(g, SessionEvent::ReceiptOk { id, site, later }),
         with!(g, SessionEvent::Want { transfer, what }),
         with!(g, SessionEvent::Submit { ticket, submission }),
         with!(g, SessionEvent::Reserve { ticket, size }),

@@ -6,8 +6,8 @@ use std::fmt::Debug;
 use consign_core::id::{BlobDigest, BlobNo, BodyNo, Epoch, SegmentId, Seq, SiteNo};
 use consign_core::ledger::keys::{DueKey, id8};
 use consign_core::ledger::rows::{
-    BlobRow, Body, CounterRow, DeliveryRow, DoomedRow, IncomingRow, MetaName, SegmentRow, SourceRow,
-    State,
+    BlobRow, Body, CounterRow, DeliveryRow, DoomedRow, IncomingRow, MetaName, SegmentRow,
+    SourceRow, State,
 };
 use consign_core::ledger::rows_upkeep::{AuditRow, ReceiptRow, RememberedRow};
 use consign_core::time::UnixMillis;

@@ -41,9 +41,10 @@ impl Desk<'_> {
     }
 
     fn record<'t>(&self, t: &'t Touched, subject: &str, actions: &[&str]) -> Option<Record<'t>> {
-        let found = t.acts.iter().find(|(action, to, _)| {
-            actions.contains(&action.as_str()) && to == subject
-        });
+        let found = t
+            .acts
+            .iter()
+            .find(|(action, to, _)| actions.contains(&action.as_str()) && to == subject);
         found.map(|(action, _, reason)| Record { action, reason })
     }
 
@@ -51,7 +52,9 @@ impl Desk<'_> {
         let id = Some(row.id);
         let site = &*self.site;
         if site.disk.segments.contains_key(&seq) {
-            return demand(false, "I2", id, || format!("number {seq} is removed and written again"));
+            return demand(false, "I2", id, || {
+                format!("number {seq} is removed and written again")
+            });
         }
         let record = self.record(t, &row.id.to_string(), &["evict", "release", "expire"]);
         let Some(record) = record else {
@@ -87,7 +90,8 @@ impl Desk<'_> {
             format!("it is evicted at {high} ms and was to be kept until {from}")
         })?;
         let remembered = self.site.disk.remembered.get(&row.id).is_some_and(|kept| {
-            row.origin == kept.origin && (row.origin_seq == kept.origin_seq || row.origin.is_empty())
+            row.origin == kept.origin
+                && (row.origin_seq == kept.origin_seq || row.origin.is_empty())
         });
         demand(remembered, "R2", id, || "it is evicted and not remembered".into())
     }
@@ -119,12 +123,7 @@ impl Desk<'_> {
     }
 
     /// Its rows go with it, and receipts of what was delivered stay.
-    fn leaves_nothing(
-        &self,
-        seq: Seq,
-        row: &SegmentRow,
-        had: &[(SiteNo, &DeliveryRow)],
-    ) -> Check {
+    fn leaves_nothing(&self, seq: Seq, row: &SegmentRow, had: &[(SiteNo, &DeliveryRow)]) -> Check {
         let (disk, id) = (&self.site.disk, Some(row.id));
         for (no, delivery) in had {
             let there = disk.receipts.contains_key(&(seq, *no));
@@ -229,10 +228,9 @@ impl Desk<'_> {
     pub(super) fn records(&self) -> Check {
         let disk = &self.site.disk;
         let harmed = |name: MetaName| self.site.harm.row(&Name::Meta(name));
-        for (name, kept) in [
-            (MetaName::AuditRows, disk.audit.len()),
-            (MetaName::Remembered, disk.remembered.len()),
-        ] {
+        for (name, kept) in
+            [(MetaName::AuditRows, disk.audit.len()), (MetaName::Remembered, disk.remembered.len())]
+        {
             let told = disk.meta(name);
             demand(told == kept as u64 || harmed(name), "I31", None, || {
                 format!("{name:?} is {told}, and {kept} are kept")

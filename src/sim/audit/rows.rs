@@ -149,7 +149,8 @@ pub(super) fn name(table: Table, key: &[u8]) -> Option<Name> {
         | Table::Tokens
         | Table::Nonces
         | Table::Nodes
-        | Table::Clients => return Some(Name::Foreign),
+        | Table::Clients
+        | Table::PassBack => return Some(Name::Foreign),
     };
     rest.is_empty().then_some(name)
 }
