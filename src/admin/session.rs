@@ -20,11 +20,13 @@ use consign_core::time::{Instant, Now};
 use self::admit::limits;
 use self::answer::{found, json, located, stopping};
 use super::AdminContext;
+use super::acts::{self, Acted};
 use super::download::{Download, Step};
 use super::ledger::{self, Located};
+use super::{lists, metrics};
 use super::refusal::No;
 use super::route::{self, Route, Submit};
-use super::shapes::{Segment, Status, Stopping};
+use super::shapes::{Peers, Segment, Status, Stopping};
 use super::upload::Upload;
 
 /// Bytes of further requests that may wait behind the present one.
@@ -43,6 +45,10 @@ enum Task {
     Query(TransferNo, Route),
     /// The node's word on how far a segment is.
     Progress(TransferNo, Box<Segment>),
+    /// The body of an act on its way in.
+    Body(Vec<u8>),
+    /// The node's word on what became of an act.
+    Act(TransferNo),
     /// Content on its way in.
     Upload(Box<Upload>),
     /// Content on its way out.
@@ -99,12 +105,20 @@ impl AdminSession {
             Event::Head(request) => self.head(now, &request, out),
             Event::Body(data) => {
                 // Content nobody asked for is read and dropped.
-                if let Task::Upload(upload) = &mut self.task {
-                    upload.body(data, out);
+                match &mut self.task {
+                    Task::Upload(upload) => upload.body(data, out),
+                    Task::Body(body) if body.len() + data.len() > acts::BODY_MAX => {
+                        self.task = Task::Idle;
+                        let text = format!("an act of more than {} bytes", acts::BODY_MAX);
+                        self.refuse(now, &No::new(413, "too_large", text), out);
+                    }
+                    Task::Body(body) => body.extend_from_slice(data),
+                    _ => {}
                 }
             }
             Event::End => match std::mem::replace(&mut self.task, Task::Idle) {
                 Task::Wait(route) => self.begin(now, route, out),
+                Task::Body(body) => self.act(now, &body, out),
                 Task::Upload(mut upload) => {
                     upload.end(out);
                     self.task = Task::Upload(upload);
@@ -136,7 +150,10 @@ impl AdminSession {
             },
             Ok(route) => {
                 self.conn.go_on(now, &mut out.bytes);
-                self.task = Task::Wait(route);
+                self.task = match route {
+                    Route::Act => Task::Body(Vec::new()),
+                    route => Task::Wait(route),
+                };
             }
         }
     }
@@ -164,12 +181,25 @@ impl AdminSession {
         Ok(Box::new(Upload::new(ticket, handle, (meta, submit.to), declared, inline_max)))
     }
 
+    /// The body of an act is whole: the node judges it.
+    fn act(&mut self, now: Now, body: &[u8], out: &mut SessionOut) {
+        // Over TCP nobody comes this far.
+        match acts::read(body, self.info.uid.unwrap_or(u32::MAX)) {
+            Err(no) => self.refuse(now, &no, out),
+            Ok(act) => {
+                let ticket = self.ticket();
+                out.events.push(SessionEvent::Act { ticket, act: Box::new(act) });
+                self.task = Task::Act(ticket);
+            }
+        }
+    }
+
     /// The request is whole: asks whoever knows.
     fn begin(&mut self, now: Now, route: Route, out: &mut SessionOut) {
         let ticket = self.ticket();
         match &route {
             Route::Health => return self.text(now, 200, "ok\n", out),
-            Route::Status | Route::Ready | Route::Stop => {
+            Route::Status | Route::Ready | Route::Stop | Route::Peers | Route::Metrics => {
                 let question = if route == Route::Stop { Question::Stop } else { Question::Status };
                 out.events.push(SessionEvent::Ask { ticket, question });
                 self.task = Task::Ask(ticket, route);
@@ -187,7 +217,19 @@ impl AdminSession {
                 let id = id.clone();
                 query(ticket, out, move |s| json(&ledger::locate(s, &id)?));
             }
-            Route::Submit(_) => unreachable!("a submission begins with its head"),
+            Route::Dead(listing) => {
+                let (listing, wall) = (listing.clone(), now.wall);
+                query(ticket, out, move |s| json(&lists::dead(s, &listing, wall)?));
+            }
+            Route::Groups(listing) => {
+                let (listing, wall) = (listing.clone(), now.wall);
+                query(ticket, out, move |s| json(&lists::groups(s, &listing, wall)?));
+            }
+            Route::Audit(listing) => {
+                let listing = listing.clone();
+                query(ticket, out, move |s| json(&lists::audit(s, &listing)?));
+            }
+            Route::Submit(_) | Route::Act => unreachable!("its body comes first"),
         }
         self.task = Task::Query(ticket, route);
     }
@@ -265,6 +307,12 @@ impl AdminSession {
                 }
             },
             Route::List(_)
+            | Route::Dead(_)
+            | Route::Groups(_)
+            | Route::Audit(_)
+            | Route::Peers
+            | Route::Metrics
+            | Route::Act
             | Route::Health
             | Route::Ready
             | Route::Status
@@ -303,10 +351,15 @@ impl AdminSession {
         match command {
             SessionCommand::Promised(promised) => self.promised(now, promised.into_inner(), out),
             SessionCommand::Refuse { transfer, refusal, retry_after, text, .. } => {
-                if let Task::Upload(upload) = &mut self.task
-                    && upload.ticket() == transfer
-                {
-                    upload.give_up(out);
+                let mine = match &mut self.task {
+                    Task::Upload(upload) if upload.ticket() == transfer => {
+                        upload.give_up(out);
+                        true
+                    }
+                    Task::Act(ticket) => *ticket == transfer,
+                    _ => false,
+                };
+                if mine {
                     self.task = Task::Idle;
                     self.refuse(now, &No::of_refusal(refusal, retry_after, text), out);
                 }
@@ -318,6 +371,12 @@ impl AdminSession {
     }
 
     fn promised(&mut self, now: Now, promise: Promise, out: &mut SessionOut) {
+        if let (Task::Act(asked), Promise::Done { ticket, report }) = (&self.task, &promise)
+            && asked == ticket
+        {
+            self.task = Task::Idle;
+            return self.shape(now, 200, &[], &Acted::of(report), out);
+        }
         let Task::Upload(upload) = &mut self.task else { return };
         match promise {
             Promise::Accept { transfer, blob, reserved, .. } if upload.ticket() == transfer => {
@@ -332,6 +391,7 @@ impl AdminSession {
             }
             Promise::Accept { .. }
             | Promise::Accepted { .. }
+            | Promise::Done { .. }
             | Promise::Start { .. }
             | Promise::Send(_)
             | Promise::Ack { .. } => {}
@@ -344,6 +404,16 @@ impl AdminSession {
                 let up = now.mono.since(Instant::ZERO).as_secs();
                 let shape = Status::of(status, &self.context, up);
                 self.shape(now, 200, &[], &shape, out);
+            }
+            (Task::Ask(asked, Route::Peers), Answer::Status(status)) if asked == ticket => {
+                self.shape(now, 200, &[], &Peers::of(status), out);
+            }
+            (Task::Ask(asked, Route::Metrics), Answer::Status(status)) if asked == ticket => {
+                let text = metrics::text(status, &self.context);
+                self.body_of(now, 200, metrics::TYPE, &[], text.as_bytes(), out);
+            }
+            (Task::Act(asked), Answer::Acted(report)) if asked == ticket => {
+                self.shape(now, 200, &[], &Acted::of(report), out);
             }
             (Task::Ask(asked, Route::Ready), Answer::Status(status)) if asked == ticket => {
                 let (code, word) =
@@ -368,9 +438,7 @@ impl AdminSession {
                     Err(no) => self.refuse(now, &no, out),
                 }
             }
-            (other, Answer::Status(_) | Answer::Stopping | Answer::Progress(_)) => {
-                self.task = other;
-            }
+            (other, _) => self.task = other,
         }
     }
 
@@ -380,8 +448,12 @@ impl AdminSession {
         self.ending = Some(why);
         let waits = match &self.task {
             Task::Upload(upload) => upload.is_submitted(),
-            Task::Download(_) | Task::Ask(..) | Task::Query(..) | Task::Progress(..) => true,
-            Task::Idle | Task::Wait(_) => false,
+            Task::Download(_)
+            | Task::Ask(..)
+            | Task::Query(..)
+            | Task::Progress(..)
+            | Task::Act(_) => true,
+            Task::Idle | Task::Wait(_) | Task::Body(_) => false,
         };
         if !waits {
             self.drop_task(out);
@@ -434,6 +506,8 @@ impl Session for AdminSession {
             Task::Upload(upload) => upload.wants_read(),
             Task::Idle
             | Task::Wait(_)
+            | Task::Body(_)
+            | Task::Act(_)
             | Task::Ask(..)
             | Task::Query(..)
             | Task::Progress(..)

@@ -140,7 +140,8 @@ impl Client {
                 Promise::Accept { .. }
                 | Promise::Start { .. }
                 | Promise::Send(_)
-                | Promise::Ack { .. } => {}
+                | Promise::Ack { .. }
+                | Promise::Done { .. } => {}
             },
             SessionCommand::Refuse { refusal, .. } => {
                 self.leave(out);

@@ -28,7 +28,8 @@ fn number(promise: &Promise) -> u32 {
         Promise::Start { .. }
         | Promise::Send(_)
         | Promise::Accept { .. }
-        | Promise::Accepted { .. } => panic!("only acks are promised here"),
+        | Promise::Accepted { .. }
+        | Promise::Done { .. } => panic!("only acks are promised here"),
     }
 }
 

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use minicbor::Decode;
 
 use super::keys::{self, DueKey};
+use super::read_acts::{Pick, Picked};
 use super::rows::{
     BlobRow, CounterRow, DeliveryRow, DigestRow, DoomedRow, IdRow, IncomingRow, InflightRow,
     MetaName, MetaRow, PeerRow, SegmentRow, SourceRow,
@@ -44,6 +45,8 @@ pub enum ReadRequest {
     Held(Vec<Seq>),
     /// Everything the node keeps in memory, read anew.
     Recovery,
+    /// What an operator's act is about.
+    Picked(Pick),
 }
 
 /// One segment to look up.
@@ -165,6 +168,8 @@ pub enum Answer {
     Held(Vec<Option<Held>>),
     /// Everything.
     Recovery(alloc::boxed::Box<Recovery>),
+    /// In order.
+    Picked(Picked),
 }
 
 /// Answers a request from a snapshot.
@@ -194,6 +199,7 @@ pub fn read(snapshot: &dyn Snapshot, request: &ReadRequest) -> ReadResult {
             Answer::Held(held?)
         }
         ReadRequest::Recovery => Answer::Recovery(alloc::boxed::Box::new(recovery(snapshot)?)),
+        ReadRequest::Picked(pick) => Answer::Picked(super::read_acts::picked(snapshot, pick)?),
     };
     Ok(ReadAnswer { as_of: snapshot.as_of(), body })
 }
@@ -209,7 +215,7 @@ where
     snapshot.get(table, key)?.map(|value| decode(table, key, value)).transpose()
 }
 
-fn decode<R>(table: Table, key: &[u8], value: &[u8]) -> Result<R, StoreFault>
+pub(super) fn decode<R>(table: Table, key: &[u8], value: &[u8]) -> Result<R, StoreFault>
 where
     R: for<'b> Decode<'b, ()>,
 {
@@ -217,7 +223,10 @@ where
 }
 
 /// `None` for a row that is missing or corrupt: the caller sets that one item aside.
-fn lenient<R>(snapshot: &dyn Snapshot, table: Table, key: &[u8]) -> Result<Option<R>, StoreFault>
+///
+/// # Errors
+/// When the store cannot be read.
+pub fn lenient<R>(snapshot: &dyn Snapshot, table: Table, key: &[u8]) -> Result<Option<R>, StoreFault>
 where
     R: for<'b> Decode<'b, ()>,
 {
@@ -315,7 +324,7 @@ fn due(
     Ok(Answer::Due { rows, bad, end })
 }
 
-fn pair(
+pub(super) fn pair(
     snapshot: &dyn Snapshot,
     seq: Seq,
     site: SiteNo,

@@ -76,6 +76,9 @@ pub struct SegmentRow {
     /// What is known to be wrong with its content; `None` is nothing.
     #[n(16)]
     pub loss: Option<Loss>,
+    /// When an operator said that the content is not needed here any more (ms).
+    #[n(18)]
+    pub let_go: Option<u64>,
 }
 
 /// What is wrong with the content of a segment. Each step is taken once, because what it takes away
@@ -288,6 +291,9 @@ pub struct PeerRow {
     /// Last committed ACK from it (ms).
     #[n(3)]
     pub last_acked: Option<u64>,
+    /// An operator gave up what was owed to it, and it was not configured then.
+    #[n(4)]
+    pub forgotten: Option<bool>,
 }
 
 /// Names in `meta` and what they count; each value is one u64.

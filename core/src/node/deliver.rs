@@ -228,6 +228,8 @@ impl Node {
                 self.move_to(&mut row, Event::Fail, now);
                 row.last_error = cause.number();
                 row.next_attempt_after = retry_at.0;
+                // Its segment was held while the attempt was under way: it waits from now on.
+                row.held = segment.held.then_some(true);
                 self.stage.batch.put(Table::Deliveries, &keys::delivery(seq, site), &row);
                 self.stage.count(site, Some(before), Some(row.state), segment.size);
                 self.note_delivery(site, &segment, Some(before), Some(&row), Some(cause));
@@ -360,7 +362,8 @@ impl Node {
         }
     }
 
-    /// A delivery waits under its `due` key, in memory too if the window reaches that far.
+    /// A delivery waits under its `due` key, in memory too if the window reaches that far. One that is
+    /// held waits without a key.
     pub(super) fn becomes_due(
         &mut self,
         site: SiteNo,
@@ -368,6 +371,9 @@ impl Node {
         row: DeliveryRow,
         segment: &SegmentRow,
     ) {
+        if row.held == Some(true) {
+            return self.book.set_delivery(self.stage.number(), site, seq, Some(row), segment);
+        }
         let key = due_key(site, seq, &row, segment);
         self.stage.batch.put_key(Table::Due, &key.key());
         self.book.set_delivery(self.stage.number(), site, seq, Some(row.clone()), segment);

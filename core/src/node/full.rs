@@ -150,8 +150,11 @@ impl Node {
                 }
                 Asked::Due(..) | Asked::Pairs | Asked::Recovery => {}
                 Asked::Segments | Asked::Missing => self.reconcile.again(),
+                // What the act does about it is decided below.
+                Asked::Act => {}
             }
         }
+        self.act_failed(out);
         let found = core::mem::take(&mut self.found);
         self.pending.extend(found.into_iter().map(|(pending, ..)| pending));
         self.lookups_open = 0;
@@ -231,6 +234,7 @@ impl Node {
             self.stage.load(&recovery);
         }
         self.incoming.load(&recovery);
+        self.know_peers_again(&recovery);
         self.stage_identity(&recovery);
         let mut rows: BTreeMap<(Seq, SiteNo), (SegmentRow, DeliveryRow)> =
             pairs.into_iter().zip(rows).filter_map(|(k, r)| Some((k, r?))).collect();

@@ -10,6 +10,7 @@
 //! | `conns` | who may connect, session epochs, dialling |
 //! | `accept`, `admit`, `take`, `incoming` | lookups, admission, new rows, reservations |
 //! | `deliver`, `verdict`, `scanned`, `window`, `peer` | claims, outcomes, due windows |
+//! | `acts` | what operators ask for |
 //! | `stage`, `book` | staged rows and counters; the overlay over the store's answers |
 //! | `remove` | what leaves the ledger, and the record of it |
 //! | `full` | a full disk |
@@ -17,6 +18,7 @@
 //! | `status` | questions |
 
 mod accept;
+mod acts;
 mod admit;
 mod book;
 mod conns;
@@ -48,7 +50,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use crate::code::Goodbye;
+use crate::code::{Goodbye, Refusal};
 use crate::config::Config;
 use crate::gate::{Gate, Waiting};
 use crate::id::{BatchNo, ConnId, Epoch, ReadNo, Seq, SiteNo, TransferNo};
@@ -88,6 +90,7 @@ enum Asked {
     Recovery,
     Segments,
     Missing,
+    Act,
 }
 
 /// The node. See the module's documentation. A copy goes its own way from then on: that is how every
@@ -117,6 +120,9 @@ pub struct Node {
     incoming: Incoming,
     reads: BTreeMap<ReadNo, Asked>,
     last_read: ReadNo,
+    acts: acts::Acts,
+    /// Refusals since the start, by their number.
+    refusals: [u64; Refusal::ALL.len()],
     reconcile: Reconcile,
     summary: ReconcileSummary,
     stopping: bool,
@@ -199,6 +205,7 @@ impl Node {
                 self.reservations.push_back((conn, ticket, size));
             }
             SessionEvent::Extend { ticket, blob } => self.extend_local(conn, ticket, blob, out),
+            SessionEvent::Act { ticket, act } => self.act_came(conn, ticket, *act, out),
             SessionEvent::Ask { ticket, question } => {
                 self.question(now, conn, ticket, &question, out)
             }
@@ -230,6 +237,7 @@ impl Node {
             out.push(Action::Command(conn, command));
         }
         self.book.committed(through);
+        self.act_committed(through);
         if let Mode::Tight(tight) = &mut self.mode {
             tight.tries = 0;
         }
@@ -259,6 +267,7 @@ impl Node {
             (Asked::Recovery, Rows::Recovery(recovery)) => self.rejudge_recovery(now, *recovery),
             (Asked::Segments, Rows::Segments { rows, end }) => self.segments_read(rows, end, out),
             (Asked::Missing, Rows::Held(held)) => self.missing_read(now, held, as_of),
+            (Asked::Act, Rows::Picked(picked)) => open = self.act_read(now, read, picked),
             (asked, body) => unreachable!("{asked:?} was answered by {body:?}"),
         }
         if !open {
@@ -275,6 +284,7 @@ impl Node {
         self.rejudge(now, out);
         self.inflight_to_failed(now);
         self.start_waiting();
+        self.act(now, out);
         self.settle(now);
         self.unlink(out);
         self.expire_partials(now);
@@ -301,6 +311,7 @@ impl Node {
 
     /// What waits to be taken in is refused: this site is stopping.
     fn turn_down(&mut self, out: &mut Vec<Action>) {
+        self.turn_down_acts(out);
         let no = || (crate::code::Refusal::Busy, 1_000, "this site is stopping".to_string());
         for pending in core::mem::take(&mut self.pending) {
             self.drop_pending(&pending, out);
@@ -320,7 +331,8 @@ impl Node {
         let staged = !self.stage.batch.is_empty() || self.stage.committing();
         let flying = self.peers.values().any(|p| !p.flights.is_empty());
         let waiting = !self.found.is_empty() || !self.pending.is_empty();
-        let quiet = !staged && !flying && !waiting && self.settlements.is_empty();
+        let idle = self.settlements.is_empty() && self.acts.is_idle();
+        let quiet = !staged && !flying && !waiting && idle;
         if quiet || now.mono >= self.drain_by {
             self.drained = true;
             let conns: Vec<ConnId> = self.conns.keys().copied().collect();
@@ -430,6 +442,14 @@ impl Node {
         self.book.opened(self.last_read, from);
         out.push(Action::Read(self.last_read, request));
         self.last_read
+    }
+
+    /// Something was refused with this code.
+    fn count_refusal(&mut self, refusal: Refusal) {
+        let at = Refusal::ALL.iter().position(|r| *r == refusal);
+        if let Some(count) = at.and_then(|at| self.refusals.get_mut(at)) {
+            *count += 1;
+        }
     }
 
     fn backoff(&self) -> Backoff {

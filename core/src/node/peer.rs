@@ -2,6 +2,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::id::{BatchNo, ConnId, Epoch, Seq, SiteNo, TransferNo};
@@ -39,6 +40,12 @@ pub(super) struct Peer {
     pub address: String,
     pub known: bool,
     pub held: bool,
+    /// The fingerprint it is bound to; empty when it is bound to none.
+    pub pin: Vec<u8>,
+    /// Its configured pin is another one: no session before an operator says so.
+    pub rekey: bool,
+    /// Nothing is owed to it any more, by an operator's word.
+    pub forgotten: bool,
     pub windows: [Window; CLASSES],
     pub shares: Shares,
     pub flights: BTreeMap<Seq, Flight>,
@@ -70,6 +77,9 @@ impl Peer {
             address: String::new(),
             known: false,
             held: false,
+            pin: Vec::new(),
+            rekey: false,
+            forgotten: false,
             windows: core::array::from_fn(|_| Window::new(window)),
             shares: Shares::default(),
             flights: BTreeMap::new(),

@@ -9,14 +9,14 @@ use super::incoming::Incoming;
 use super::peer::Peer;
 use super::reconcile::Reconcile;
 use super::stage::Stage;
-use super::types::ReconcileSummary;
+use super::types::{Note, ReconcileSummary};
 use super::{Mode, Node};
 use crate::config::Config;
 use crate::gate::Gate;
-use crate::id::{BatchNo, BlobNo, ReadNo, SegmentId};
+use crate::id::{BatchNo, BlobNo, ReadNo, SegmentId, SiteNo};
 use crate::ledger::read::Recovery;
 use crate::ledger::rows::{MetaName, PeerRow};
-use crate::ledger::{FORMAT, Table, keys};
+use crate::ledger::{FORMAT, Table};
 use crate::schedule::jitter_key;
 use crate::store::Space;
 use crate::time::{Instant, Now, UnixMillis};
@@ -84,6 +84,8 @@ impl Node {
             incoming,
             reads: BTreeMap::new(),
             last_read: ReadNo(0),
+            acts: super::acts::Acts::default(),
+            refusals: [0; crate::code::Refusal::ALL.len()],
             reconcile: Reconcile::new(recovery.inflight.clone(), below),
             summary: ReconcileSummary::default(),
             stopping: false,
@@ -102,6 +104,8 @@ impl Node {
         for (site, row) in &recovery.peers {
             let mut peer = Peer::new(*site, row.name.clone(), self.config.window);
             peer.held = row.held;
+            peer.pin = row.pin.clone();
+            peer.forgotten = row.forgotten == Some(true);
             peer.last_acked = row.last_acked.map(UnixMillis);
             self.sites.insert(row.name.clone(), *site);
             self.peers.insert(*site, peer);
@@ -119,6 +123,18 @@ impl Node {
             };
             if let Some(peer) = self.peers.get_mut(&site) {
                 peer.known = true;
+                peer.forgotten = false;
+                match known.pin {
+                    Some(pin) if peer.pin.is_empty() => peer.pin = pin.to_vec(),
+                    Some(pin) => peer.rekey = peer.pin != pin,
+                    None => {}
+                }
+                if peer.rekey {
+                    let text = "its pin is not the one it is known by: needs peers rekey";
+                    peer.last_error = text.into();
+                    let text = alloc::format!("{}: {text}", peer.name);
+                    self.stage.note(Note::Warn { code: "needs_rekey", text });
+                }
                 peer.address = known.address;
                 let pair = alloc::format!("{} {}", self.config.name, peer.name);
                 peer.jitter = jitter_key(&SegmentId([0; 32]), &pair, 0);
@@ -130,6 +146,21 @@ impl Node {
         }
     }
 
+    /// What an operator said of peers, as far as it is durable.
+    pub(super) fn know_peers_again(&mut self, recovery: &Recovery) {
+        for (site, row) in &recovery.peers {
+            let Some(peer) = self.peers.get_mut(site) else { continue };
+            let configured = self.config.peers.iter().find(|p| p.name == row.name);
+            peer.held = row.held;
+            peer.forgotten = row.forgotten == Some(true) && !peer.known;
+            if !row.pin.is_empty() || configured.is_none_or(|p| p.pin.is_none()) {
+                peer.pin = row.pin.clone();
+            }
+            let pin = configured.and_then(|p| p.pin);
+            peer.rekey = pin.is_some_and(|pin| peer.pin != pin);
+        }
+    }
+
     /// Stages what this run rests on and the ledger does not have yet: its boot counter, and the
     /// numbers of peers that are new.
     pub(super) fn stage_identity(&mut self, recovery: &Recovery) {
@@ -138,18 +169,16 @@ impl Node {
             let row = crate::ledger::rows::MetaRow { value: boot };
             self.stage.batch.put(Table::Meta, MetaName::Boot.key(), &row);
         }
-        for peer in self.peers.values() {
-            if recovery.peers.iter().any(|(site, _)| *site == peer.site) {
-                continue;
-            }
-            let pin = self.config.peers.iter().find(|p| p.name == peer.name).and_then(|p| p.pin);
-            let row = PeerRow {
-                name: peer.name.clone(),
-                pin: pin.map(|p| p.to_vec()).unwrap_or_default(),
-                held: peer.held,
-                last_acked: None,
+        let sites: Vec<SiteNo> = self.peers.keys().copied().collect();
+        for site in sites {
+            let row = recovery.peers.iter().find(|(s, _)| *s == site).map(|(_, row)| row);
+            let Some(peer) = self.peers.get(&site) else { continue };
+            let as_known = |row: &PeerRow| {
+                row.pin == peer.pin && (row.forgotten == Some(true)) == peer.forgotten
             };
-            self.stage.batch.put(Table::Peers, &keys::site(peer.site), &row);
+            if !row.is_some_and(as_known) {
+                self.put_peer(site);
+            }
         }
     }
 }

@@ -45,6 +45,7 @@ impl Node {
     /// Everything `status` shows.
     #[must_use]
     pub fn status(&self, now: Now) -> Status {
+        let shown = self.peers.values().filter(|p| !p.forgotten);
         Status {
             name: self.config.name.clone(),
             boot: self.stage.meta.boot,
@@ -56,7 +57,9 @@ impl Node {
             reconciling: !self.reconcile.is_done(),
             stopping: self.stopping,
             commits: self.stage.commits,
-            peers: self.peers.values().map(|p| self.peer_status(now, p)).collect(),
+            refusals: self.refusals,
+            acts: self.acts.counts,
+            peers: shown.map(|p| self.peer_status(now, p)).collect(),
         }
     }
 
@@ -69,6 +72,9 @@ impl Node {
         PeerStatus {
             name: peer.name.clone(),
             address: peer.address.clone(),
+            known: peer.known,
+            held: peer.held,
+            needs_rekey: peer.rekey,
             session: conn.filter(|c| c.ready.is_some()).map(|c| c.epoch),
             counters: STATES.map(|state| self.stage.counter(peer.site, state)),
             sending: peer.flights.values().map(|f| f.sent).sum(),

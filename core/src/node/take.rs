@@ -57,6 +57,7 @@ impl Node {
             held: false,
             from: source.0,
             loss: None,
+            let_go: None,
         };
         Ok(self.take(now, row, &sites))
     }
@@ -108,6 +109,7 @@ impl Node {
             held: false,
             from: 0,
             loss: None,
+            let_go: None,
         };
         let seq = self.take(now, row.clone(), &sites);
         self.own(body, seq);
@@ -153,7 +155,7 @@ impl Node {
             last_error: 0,
             since: now.wall.0,
             custody: None,
-            held: None,
+            held: segment.held.then_some(true),
             claimed_at: None,
             refused: 0,
         };

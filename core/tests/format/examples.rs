@@ -76,6 +76,7 @@ fn relay(v: &mut impl Visit) {
         held: false,
         from: 0,
         loss: None,
+        let_go: None,
     };
     v.row(Table::Segments, "SegmentRow", &keys::seq(Seq(1)), &local);
     v.row(Table::Segments, "SegmentRow", &keys::seq(SEQ), &received());
@@ -116,7 +117,7 @@ fn relay(v: &mut impl Visit) {
     let count = CounterRow { count: 70_000, bytes: 1 << 33 };
     v.row(Table::Counters, "CounterRow", &keys::counter(SITE, 4), &count);
     let pin = bytes32(0xc0).to_vec();
-    let peer = PeerRow { name: "beta".into(), pin, held: true, last_acked: Some(AT.0) };
+    let peer = PeerRow { name: "beta".into(), pin, held: true, last_acked: Some(AT.0), forgotten: Some(true) };
     v.row(Table::Peers, "PeerRow", &keys::site(SITE), &peer);
 }
 
@@ -148,6 +149,7 @@ pub(crate) fn received() -> SegmentRow {
         held: true,
         from: SITE.0,
         loss: Some(Loss::Doubted),
+        let_go: Some(AT.0 + 11),
     }
 }
 

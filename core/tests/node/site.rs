@@ -12,6 +12,7 @@ use consign_core::id::{BlobDigest, BlobNo, ConnId, Handle, SegmentId, Seq, SiteN
 use consign_core::ledger::read::{self, ReadRequest, Recovery};
 use consign_core::ledger::rows::{CounterRow, DeliveryRow, SegmentRow, State};
 use consign_core::ledger::{Table, codec, keys};
+use consign_core::limits::{ACT_BATCH_ROWS, BATCH_BYTES, BATCH_ROWS};
 use consign_core::mem::MemStore;
 use consign_core::node::{Action, Input, Node, Note};
 use consign_core::pump::{Outbox, Pump};
@@ -160,7 +161,9 @@ impl Site {
     /// The store commits, or fails to commit, what was handed over.
     pub fn commit(&mut self) {
         if let Some(batch) = self.outbox.batch.take() {
-            assert!(batch.rows() <= consign_core::limits::BATCH_ROWS, "{} rows", batch.rows());
+            let most = if batch.acts { ACT_BATCH_ROWS } else { BATCH_ROWS };
+            assert!(batch.rows() <= most, "{} rows", batch.rows());
+            assert!(batch.bytes() <= BATCH_BYTES, "{} bytes", batch.bytes());
             let answer = self.store.commit(&batch);
             self.inbox.push_back(answer);
         }
@@ -386,7 +389,12 @@ impl Site {
                 counter.count += 1;
                 counter.bytes += segment.size;
                 match row.state {
+                    State::Scheduled | State::Failed if row.held == Some(true) => {
+                        assert!(segment.held, "held with its segment");
+                        owed += 1;
+                    }
                     State::Scheduled | State::Failed => {
+                        assert!(!segment.held, "its segment is held");
                         due += 1;
                         owed += 1;
                         let key = keys::DueKey {

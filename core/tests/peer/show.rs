@@ -155,6 +155,7 @@ fn event(event: &SessionEvent) -> String {
         SessionEvent::Submit { .. }
         | SessionEvent::Reserve { .. }
         | SessionEvent::Extend { .. }
+        | SessionEvent::Act { .. }
         | SessionEvent::Ask { .. } => panic!("{event:?} is a local session's"),
     }
 }

@@ -311,7 +311,7 @@ impl PeerSession {
                 self.receiver.accept(transfer, blob, offset, &chain, out);
             }
             // For local sessions.
-            Promise::Accepted { .. } => {}
+            Promise::Accepted { .. } | Promise::Done { .. } => {}
         }
     }
 

@@ -48,6 +48,7 @@ impl Play {
             held: false,
             from: if own { 0 } else { PEER.0 },
             loss: None,
+            let_go: None,
         };
         books.rows.insert(seq, row.clone());
         let mut draft = Draft(vec![Line::Body(body, bytes())]);
