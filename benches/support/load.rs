@@ -61,7 +61,13 @@ pub fn queue(disk: &Disk, load: Load) -> Res<()> {
 
 fn counters(batch: &mut Batch, last: u64, size: u64) {
     let number = batch.number.0;
-    let peer = PeerRow { name: PEER.into(), pin: Vec::new(), held: false, last_acked: None, forgotten: None };
+    let peer = PeerRow {
+        name: PEER.into(),
+        pin: Vec::new(),
+        held: false,
+        last_acked: None,
+        forgotten: None,
+    };
     batch.put(Table::Peers, &keys::site(SITE), &peer);
     let meta = [
         (MetaName::Format, FORMAT.into()),

@@ -50,11 +50,7 @@ impl Action {
     pub const fn is_of_peer(self) -> bool {
         matches!(
             self,
-            Action::HoldPeer
-                | Action::ReleasePeer
-                | Action::Flush
-                | Action::Forget
-                | Action::Rekey
+            Action::HoldPeer | Action::ReleasePeer | Action::Flush | Action::Forget | Action::Rekey
         )
     }
 }

@@ -353,7 +353,11 @@ pub(super) fn site_of(snapshot: &dyn Snapshot, name: &str) -> Result<Option<Site
 pub(super) struct Names(BTreeMap<SiteNo, String>);
 
 impl Names {
-    pub(super) fn of(&mut self, snapshot: &dyn Snapshot, site: SiteNo) -> Result<String, StoreFault> {
+    pub(super) fn of(
+        &mut self,
+        snapshot: &dyn Snapshot,
+        site: SiteNo,
+    ) -> Result<String, StoreFault> {
         if let Some(name) = self.0.get(&site) {
             return Ok(name.clone());
         }

@@ -206,8 +206,7 @@ pub(super) fn dead(
     let mut names = Names::default();
     let mut page = Deadletters { schema: Deadletters::SCHEMA.into(), ..Deadletters::default() };
     for (key, cause) in keys {
-        let segment: Option<SegmentRow> =
-            lenient(snapshot, Table::Segments, &keys::seq(key.seq))?;
+        let segment: Option<SegmentRow> = lenient(snapshot, Table::Segments, &keys::seq(key.seq))?;
         let delivery: Option<DeliveryRow> =
             lenient(snapshot, Table::Deliveries, &keys::delivery(key.seq, key.site))?;
         let Some((segment, delivery)) = segment.zip(delivery) else { continue };
@@ -311,10 +310,7 @@ pub(super) fn hint(cause: Option<Cause>, peer: &str) -> String {
 ///
 /// # Errors
 /// When the store cannot be read.
-pub(super) fn audit(
-    snapshot: &dyn Snapshot,
-    listing: &AuditListing,
-) -> Result<Audit, StoreFault> {
+pub(super) fn audit(snapshot: &dyn Snapshot, listing: &AuditListing) -> Result<Audit, StoreFault> {
     let mut page = Audit { schema: Audit::SCHEMA.into(), ..Audit::default() };
     let from = listing.after.map_or(0, |number| number.saturating_add(1));
     let (mut seen, mut last) = (0, listing.after);

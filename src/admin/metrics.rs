@@ -30,10 +30,18 @@ pub(super) fn text(status: &Status, context: &AdminContext) -> String {
         ("consign_storage_used_bytes", "Bytes charged to content.", status.used),
         ("consign_storage_limit_bytes", "storage.max_bytes.", status.limit),
         ("consign_storage_free_bytes", "Bytes free on the disk.", space.free),
-        ("consign_storage_full", "Whether new segments are refused for want of space.", flag(status.full)),
+        (
+            "consign_storage_full",
+            "Whether new segments are refused for want of space.",
+            flag(status.full),
+        ),
         ("consign_ledger_used_bytes", "Bytes in live pages of the ledger.", space.ledger),
         ("consign_ledger_limit_bytes", "storage.ledger_max.", context.ledger_max),
-        ("consign_ballast_whole", "Whether the reserve for a full disk is whole.", flag(space.ballast_whole)),
+        (
+            "consign_ballast_whole",
+            "Whether the reserve for a full disk is whole.",
+            flag(space.ballast_whole),
+        ),
         ("consign_boots", "How often the site was started.", status.boot),
     ];
     for (name, help, value) in gauges {
@@ -48,7 +56,11 @@ pub(super) fn text(status: &Status, context: &AdminContext) -> String {
         page.family(name, "counter", help);
         page.sample(name, &[], value);
     }
-    page.family("consign_refusals_total", "counter", "Offers, submissions and acts refused since the start.");
+    page.family(
+        "consign_refusals_total",
+        "counter",
+        "Offers, submissions and acts refused since the start.",
+    );
     for (refusal, count) in Refusal::ALL.iter().zip(status.refusals) {
         page.sample("consign_refusals_total", &[("code", refusal.word())], count);
     }

@@ -2,6 +2,7 @@
 
 mod admit;
 mod answer;
+mod heard;
 
 use std::sync::Arc;
 
@@ -23,11 +24,11 @@ use super::AdminContext;
 use super::acts::{self, Acted};
 use super::download::{Download, Step};
 use super::ledger::{self, Located};
-use super::{lists, metrics};
 use super::refusal::No;
 use super::route::{self, Route, Submit};
 use super::shapes::{Peers, Segment, Status, Stopping};
 use super::upload::Upload;
+use super::{lists, metrics};
 
 /// Bytes of further requests that may wait behind the present one.
 const HELD_MAX: usize = 64 << 10;
@@ -344,101 +345,6 @@ impl AdminSession {
                 self.task = Task::Idle;
                 self.refuse(now, &no, out);
             }
-        }
-    }
-
-    fn command(&mut self, now: Now, command: SessionCommand, out: &mut SessionOut) {
-        match command {
-            SessionCommand::Promised(promised) => self.promised(now, promised.into_inner(), out),
-            SessionCommand::Refuse { transfer, refusal, retry_after, text, .. } => {
-                let mine = match &mut self.task {
-                    Task::Upload(upload) if upload.ticket() == transfer => {
-                        upload.give_up(out);
-                        true
-                    }
-                    Task::Act(ticket) => *ticket == transfer,
-                    _ => false,
-                };
-                if mine {
-                    self.task = Task::Idle;
-                    self.refuse(now, &No::of_refusal(refusal, retry_after, text), out);
-                }
-            }
-            SessionCommand::Answer { ticket, answer } => self.answer(now, ticket, &answer, out),
-            SessionCommand::Close { why, .. } => self.end(now, why, out),
-            SessionCommand::Allowance(_) => {}
-        }
-    }
-
-    fn promised(&mut self, now: Now, promise: Promise, out: &mut SessionOut) {
-        if let (Task::Act(asked), Promise::Done { ticket, report }) = (&self.task, &promise)
-            && asked == ticket
-        {
-            self.task = Task::Idle;
-            return self.shape(now, 200, &[], &Acted::of(report), out);
-        }
-        let Task::Upload(upload) = &mut self.task else { return };
-        match promise {
-            Promise::Accept { transfer, blob, reserved, .. } if upload.ticket() == transfer => {
-                upload.granted(now, (blob, reserved), &mut self.conn, out);
-            }
-            Promise::Accepted { ticket, accepted } if upload.ticket() == ticket => {
-                let answer = upload.accepted(accepted);
-                self.task = Task::Idle;
-                let location = format!("/v1/segments/{}", answer.id);
-                let status = if answer.new { 201 } else { 200 };
-                self.shape(now, status, &[("Location", &location)], &answer, out);
-            }
-            Promise::Accept { .. }
-            | Promise::Accepted { .. }
-            | Promise::Done { .. }
-            | Promise::Start { .. }
-            | Promise::Send(_)
-            | Promise::Ack { .. } => {}
-        }
-    }
-
-    fn answer(&mut self, now: Now, ticket: TransferNo, answer: &Answer, out: &mut SessionOut) {
-        match (std::mem::replace(&mut self.task, Task::Idle), answer) {
-            (Task::Ask(asked, Route::Status), Answer::Status(status)) if asked == ticket => {
-                let up = now.mono.since(Instant::ZERO).as_secs();
-                let shape = Status::of(status, &self.context, up);
-                self.shape(now, 200, &[], &shape, out);
-            }
-            (Task::Ask(asked, Route::Peers), Answer::Status(status)) if asked == ticket => {
-                self.shape(now, 200, &[], &Peers::of(status), out);
-            }
-            (Task::Ask(asked, Route::Metrics), Answer::Status(status)) if asked == ticket => {
-                let text = metrics::text(status, &self.context);
-                self.body_of(now, 200, metrics::TYPE, &[], text.as_bytes(), out);
-            }
-            (Task::Act(asked), Answer::Acted(report)) if asked == ticket => {
-                self.shape(now, 200, &[], &Acted::of(report), out);
-            }
-            (Task::Ask(asked, Route::Ready), Answer::Status(status)) if asked == ticket => {
-                let (code, word) =
-                    if status.stopping { (503, "stopping\n") } else { (200, "ready\n") };
-                self.text(now, code, word, out);
-            }
-            (Task::Ask(asked, Route::Stop), Answer::Stopping) if asked == ticket => {
-                let (schema, pid) = ("consign.stopping/1".into(), std::process::id());
-                let shape = Stopping { schema, stopping: true, pid };
-                self.shape(now, 202, &[], &shape, out);
-            }
-            (Task::Progress(asked, mut segment), Answer::Progress(sent)) if asked == ticket => {
-                for delivery in segment.deliveries.iter_mut().filter(|d| d.state == "sending") {
-                    let mine = sent.iter().find(|(peer, _)| *peer == delivery.peer);
-                    delivery.sent = mine.map(|(_, bytes)| *bytes);
-                }
-                self.shape(now, 200, &[], &segment, out);
-            }
-            (Task::Upload(mut upload), Answer::Status(status)) if upload.ticket() == ticket => {
-                match upload.status(status, out) {
-                    Ok(()) => self.task = Task::Upload(upload),
-                    Err(no) => self.refuse(now, &no, out),
-                }
-            }
-            (other, _) => self.task = other,
         }
     }
 

@@ -264,8 +264,7 @@ pub(super) fn confirm(
     let unsure = |text: String| Failure::new(Exit::Usage, "CN0401", text);
     let asks = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     if screen.is_json() || !asks {
-        let text =
-            format!("{verb} deletes {things} for good; repeat with --yes, or pass ids");
+        let text = format!("{verb} deletes {things} for good; repeat with --yes, or pass ids");
         return Err(unsure(text));
     }
     let size = human::bytes(would.bytes);
@@ -356,14 +355,8 @@ mod tests {
             ]
         });
         let exits = exit.map(Result::unwrap);
-        let expected = [
-            Exit::Done,
-            Exit::Partly,
-            Exit::Failed,
-            Exit::NoMatch,
-            Exit::NoMatch,
-            Exit::Done,
-        ];
+        let expected =
+            [Exit::Done, Exit::Partly, Exit::Failed, Exit::NoMatch, Exit::NoMatch, Exit::Done];
         assert_eq!(exits, expected);
         assert_eq!(
             said.lines,

@@ -113,8 +113,7 @@ mod tests {
         });
         let now = human::moment("2026-12-07T18:44:05.000Z").unwrap();
         let args = AuditArgs { since: Duration::from_secs(7 * 86_400) };
-        let (exit, said) =
-            said(false, |s| list(&args, &mut Api::new(&daemon.socket()), s, now));
+        let (exit, said) = said(false, |s| list(&args, &mut Api::new(&daemon.socket()), s, now));
         assert_eq!(exit, Ok(Exit::Done));
         let expected = "\
 WHEN                      WHO       ACTION  SUBJECT       COUNT     SIZE  WHY

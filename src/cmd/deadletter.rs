@@ -89,11 +89,7 @@ pub struct PurgeArgs {
 ///
 /// # Errors
 /// When the daemon cannot be reached or refuses, or a purge is not confirmed.
-pub fn run(
-    command: DeadletterCommand,
-    global: &Global,
-    socket: &Path,
-) -> Result<Exit, Failure> {
+pub fn run(command: DeadletterCommand, global: &Global, socket: &Path) -> Result<Exit, Failure> {
     standard(global, |screen| {
         let mut api = Api::new(socket);
         match command {
@@ -181,7 +177,8 @@ fn list(
         screen.line(human::table(&HEAD, &rows).trim_end());
     }
     if more {
-        screen.note("the oldest are shown; --all shows the others as well, --by reason counts them");
+        screen
+            .note("the oldest are shown; --all shows the others as well, --by reason counts them");
     }
     Ok(ended(shown, args, screen))
 }

@@ -103,11 +103,7 @@ fn request(action: &str, args: &PeerArgs) -> ActRequest {
     }
 }
 
-fn change(
-    request: &ActRequest,
-    api: &mut Api,
-    screen: &mut Screen<'_>,
-) -> Result<Exit, Failure> {
+fn change(request: &ActRequest, api: &mut Api, screen: &mut Screen<'_>) -> Result<Exit, Failure> {
     let acted = acts::act(api, request)?;
     if request.action == "forget" && acted.count > 0 {
         return acts::told(&acted, screen);
@@ -127,7 +123,9 @@ fn sentence(acted: &Acted, peer: &str) -> String {
         return format!("Would {} {peer}. Nothing changed.", acted.action.replace("_peer", ""));
     }
     match (acted.action.as_str(), changes) {
-        ("hold_peer", true) => format!("{peer} is held: nothing is sent to it until it is released"),
+        ("hold_peer", true) => {
+            format!("{peer} is held: nothing is sent to it until it is released")
+        }
         ("hold_peer", false) => format!("{peer} is held already"),
         ("release_peer", true) => format!("{peer} is sent to again"),
         ("release_peer", false) => format!("{peer} is not held"),

@@ -73,8 +73,7 @@ fn a_report_names_a_bounded_number_of_what_was_left() {
     };
     let mut report = Report::new(&act);
     for n in 0..150u64 {
-        let left =
-            Left { id: n.to_string(), peer: "".into(), why: Why::Unknown, text: "".into() };
+        let left = Left { id: n.to_string(), peer: "".into(), why: Why::Unknown, text: "".into() };
         report.leave(left);
         report.add(if n % 2 == 0 { "beta" } else { "gamma" }, n);
     }

@@ -226,7 +226,11 @@ where
 ///
 /// # Errors
 /// When the store cannot be read.
-pub fn lenient<R>(snapshot: &dyn Snapshot, table: Table, key: &[u8]) -> Result<Option<R>, StoreFault>
+pub fn lenient<R>(
+    snapshot: &dyn Snapshot,
+    table: Table,
+    key: &[u8],
+) -> Result<Option<R>, StoreFault>
 where
     R: for<'b> Decode<'b, ()>,
 {

@@ -117,7 +117,13 @@ fn relay(v: &mut impl Visit) {
     let count = CounterRow { count: 70_000, bytes: 1 << 33 };
     v.row(Table::Counters, "CounterRow", &keys::counter(SITE, 4), &count);
     let pin = bytes32(0xc0).to_vec();
-    let peer = PeerRow { name: "beta".into(), pin, held: true, last_acked: Some(AT.0), forgotten: Some(true) };
+    let peer = PeerRow {
+        name: "beta".into(),
+        pin,
+        held: true,
+        last_acked: Some(AT.0),
+        forgotten: Some(true),
+    };
     v.row(Table::Peers, "PeerRow", &keys::site(SITE), &peer);
 }
 

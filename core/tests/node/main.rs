@@ -2,7 +2,9 @@
 //! well.
 
 mod acts;
+mod attempts;
 mod full;
+mod holds;
 mod life;
 mod receive;
 mod relay;

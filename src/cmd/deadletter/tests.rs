@@ -32,8 +32,7 @@ fn one_row_each_with_the_reason() {
             json!({"schema":"consign.deadletters/1","deadletters":[dead(first)],"next":next}),
         )
     });
-    let (exit, said) =
-        said(false, |s| list(&args(), &mut Api::new(&daemon.socket()), s, now()));
+    let (exit, said) = said(false, |s| list(&args(), &mut Api::new(&daemon.socket()), s, now()));
     assert_eq!(exit, Ok(Exit::Done));
     let expected = "\
 ID            NAME     SIZE  PEER    SINCE  ATTEMPTS  REASON
@@ -53,10 +52,7 @@ fn groups_of_several_pages_are_added_up_and_sorted_as_asked() {
             let (early, late) = ("2026-11-30T17:44:05.000Z", "2026-11-30T18:14:05.000Z");
             let (groups, next) = match request.target.contains("after=9-9-9") {
                 false => (
-                    vec![
-                        group("loop", "gamma", 1, early),
-                        group("too_large", "beta", 30, early),
-                    ],
+                    vec![group("loop", "gamma", 1, early), group("too_large", "beta", 30, early)],
                     json!("9-9-9"),
                 ),
                 true => (vec![group("too_large", "beta", 4, late)], json!(null)),
@@ -96,16 +92,16 @@ fn filters_go_into_the_request() {
         target(&args, "deadletters", Some(5), Some("1-2-3")),
         "/v1/deadletters?limit=5&after=1-2-3&peer=g%26a&reason=loop&older=60"
     );
-    assert_eq!(target(&super::tests::args(), "deadletters/groups", None, None), "/v1/deadletters/groups");
+    assert_eq!(
+        target(&super::tests::args(), "deadletters/groups", None, None),
+        "/v1/deadletters/groups"
+    );
 }
 
 #[test]
 fn none_at_all_is_good_news_and_none_of_those_asked_for_is_not() {
     let daemon = Daemon::answering(|_, _| {
-        Say::json(
-            200,
-            json!({"schema":"consign.deadletters/1","deadletters":[],"next":null}),
-        )
+        Say::json(200, json!({"schema":"consign.deadletters/1","deadletters":[],"next":null}))
     });
     let filtered = DeadArgs { peer: Some("beta".into()), ..args() };
     for (args, exit) in [(args(), Exit::Done), (filtered, Exit::NoMatch)] {

@@ -59,8 +59,7 @@ fn a_table_of_peers_with_what_keeps_them_from_being_sent_to() {
         let shape = Peers { schema: Peers::SCHEMA.into(), peers: peers.clone() };
         Say::json(200, serde_json::to_value(shape).unwrap())
     });
-    let (exit, said) =
-        said(false, |s| list(&mut Api::new(&daemon.socket()), s, SystemTime::now()));
+    let (exit, said) = said(false, |s| list(&mut Api::new(&daemon.socket()), s, SystemTime::now()));
     assert_eq!(exit, Ok(Exit::Done));
     let expected = "\
 PEER   ADDRESS  STATE           OWED         DEAD  DELIVERED  LAST DELIVERY  LAST ERROR
@@ -74,8 +73,7 @@ gamma           up, held        2 (2.0 MiB)     0          0";
 #[test]
 fn a_peer_that_nobody_knows_is_no_match() {
     let daemon = Daemon::answering(|_, _| Say::refuse(404, "unknown", "no peer is called \"x\""));
-    let (exit, _) = said(false, |s| {
-        change(&request("flush", &args("x")), &mut Api::new(&daemon.socket()), s)
-    });
+    let (exit, _) =
+        said(false, |s| change(&request("flush", &args("x")), &mut Api::new(&daemon.socket()), s));
     assert_eq!(exit.unwrap_err().exit, Exit::NoMatch);
 }

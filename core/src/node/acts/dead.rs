@@ -125,8 +125,7 @@ impl Node {
         if doing.act.action == Action::Purge {
             return is_meant(doing, row.site, &delivery).then_some(delivery);
         }
-        let flies =
-            self.peers.get(&row.site).is_some_and(|p| p.flights.contains_key(&row.seq));
+        let flies = self.peers.get(&row.site).is_some_and(|p| p.flights.contains_key(&row.seq));
         if flies {
             let (peer, text) = (self.name_of(row.site), "an attempt is under way".to_string());
             doing.leave(&row.segment.id, &peer, Why::InFlight, text);

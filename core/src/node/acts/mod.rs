@@ -159,8 +159,9 @@ impl Node {
             }
         }
         let age = act.of.older.unwrap_or_default();
-        let until =
-            UnixMillis(now.wall.0.saturating_sub(u64::try_from(age.as_millis()).unwrap_or(u64::MAX)));
+        let until = UnixMillis(
+            now.wall.0.saturating_sub(u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
+        );
         self.acts.doing = Some(Box::new(Doing {
             conn,
             ticket,

@@ -197,9 +197,7 @@ impl Node {
 
     fn take_row(&mut self, now: Now, doing: &mut Doing, row: Row) {
         let unit = match doing.act.action {
-            Action::Retry => {
-                Unit::Lean(Lean::new(row.seq, row.site, row.delivery, &row.segment))
-            }
+            Action::Retry => Unit::Lean(Lean::new(row.seq, row.site, row.delivery, &row.segment)),
             _ => Unit::Row(Box::new(row)),
         };
         self.take_unit(now, doing, unit);
