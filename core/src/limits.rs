@@ -62,6 +62,10 @@ pub const ACT_PAGE: usize = 1_024;
 pub const ACTS_MAX: usize = 64;
 /// Segments of one lookup.
 pub const LOOKUP_MAX: usize = 512;
+/// Peers that may wait for receipts of one segment, counted for each site they asked for.
+pub const ASKERS_MAX: usize = 64;
+/// Receipts a peer may be told without having answered.
+pub const RECEIPTS_OPEN: usize = 256;
 
 const _: () = assert!(ACT_BYTES + (2 << 20) <= BATCH_BYTES);
 const _: () = assert!(SEGMENT_MAX + 64 < FRAME_MAX);

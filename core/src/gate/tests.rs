@@ -28,8 +28,10 @@ fn number(promise: &Promise) -> u32 {
         Promise::Start { .. }
         | Promise::Send(_)
         | Promise::Accept { .. }
-        | Promise::Accepted { .. }
-        | Promise::Done { .. } => panic!("only acks are promised here"),
+        | Promise::Done { .. }
+        | Promise::Receipt(_)
+        | Promise::ReceiptOk { .. }
+        | Promise::Accepted { .. } => panic!("only acks are promised here"),
     }
 }
 

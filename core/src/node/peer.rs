@@ -30,6 +30,9 @@ pub(super) struct Flight {
     pub batch: BatchNo,
     /// Content bytes handed to the kernel.
     pub sent: u64,
+    /// The accept number at its origin that was offered: an answer to an older one settles nothing
+    /// (R2).
+    pub number: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -39,6 +42,8 @@ pub(super) struct Peer {
     /// Where to dial; empty when it is no longer known.
     pub address: String,
     pub known: bool,
+    /// The known peer that hands on to it, if there is a route.
+    pub via: Option<SiteNo>,
     pub held: bool,
     /// The fingerprint it is bound to; empty when it is bound to none.
     pub pin: Vec<u8>,
@@ -76,6 +81,7 @@ impl Peer {
             name,
             address: String::new(),
             known: false,
+            via: None,
             held: false,
             pin: Vec::new(),
             rekey: false,
@@ -93,6 +99,11 @@ impl Peer {
             last_error: String::new(),
             last_acked: None,
         }
+    }
+
+    /// The peer whose session serves it: itself, or the hop on its route.
+    pub fn hop(&self) -> SiteNo {
+        self.via.unwrap_or(self.site)
     }
 
     pub fn window(&mut self, class: Class) -> &mut Window {

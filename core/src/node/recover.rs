@@ -1,6 +1,7 @@
 //! A node from what its ledger holds.
 
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -111,16 +112,7 @@ impl Node {
             self.peers.insert(*site, peer);
         }
         for known in self.config.peers.clone() {
-            let site = match self.sites.get(&known.name) {
-                Some(site) => *site,
-                None => {
-                    let site = self.stage.next_site();
-                    self.sites.insert(known.name.clone(), site);
-                    let peer = Peer::new(site, known.name.clone(), self.config.window);
-                    self.peers.insert(site, peer);
-                    site
-                }
-            };
+            let site = self.number_of(&known.name);
             if let Some(peer) = self.peers.get_mut(&site) {
                 peer.known = true;
                 peer.forgotten = false;
@@ -144,6 +136,25 @@ impl Node {
                 }
             }
         }
+        for route in self.config.routes.clone() {
+            let hop = self.number_of(&route.via);
+            let site = self.number_of(&route.to);
+            if let Some(peer) = self.peers.get_mut(&site) {
+                peer.via = Some(hop);
+                peer.forgotten = false;
+            }
+        }
+    }
+
+    /// A site's number; a name that is new gets one.
+    fn number_of(&mut self, name: &str) -> SiteNo {
+        if let Some(site) = self.sites.get(name) {
+            return *site;
+        }
+        let site = self.stage.next_site();
+        self.sites.insert(name.to_string(), site);
+        self.peers.insert(site, Peer::new(site, name.to_string(), self.config.window));
+        site
     }
 
     /// What an operator said of peers, as far as it is durable.
@@ -152,7 +163,7 @@ impl Node {
             let Some(peer) = self.peers.get_mut(site) else { continue };
             let configured = self.config.peers.iter().find(|p| p.name == row.name);
             peer.held = row.held;
-            peer.forgotten = row.forgotten == Some(true) && !peer.known;
+            peer.forgotten = row.forgotten == Some(true) && !peer.known && peer.via.is_none();
             if !row.pin.is_empty() || configured.is_none_or(|p| p.pin.is_none()) {
                 peer.pin = row.pin.clone();
             }

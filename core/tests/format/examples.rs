@@ -77,9 +77,15 @@ fn relay(v: &mut impl Visit) {
         from: 0,
         loss: None,
         let_go: None,
+        askers: Vec::new(),
+        unplaced: None,
     };
     v.row(Table::Segments, "SegmentRow", &keys::seq(Seq(1)), &local);
     v.row(Table::Segments, "SegmentRow", &keys::seq(SEQ), &received());
+    let asked = SegmentRow { askers: vec![(3, 9), (4, 9)], unplaced: Some(true), ..received() };
+    v.row(Table::Segments, "SegmentRow", &keys::seq(SEQ), &asked);
+    let released = SegmentRow { let_go: Some(AT.0 + 11), ..received() };
+    v.row(Table::Segments, "SegmentRow", &keys::seq(SEQ), &released);
     v.row(Table::Ids, "IdRow", &keys::id(&segment_id()), &IdRow { seq: SEQ });
     for state in [State::Scheduled, State::Inflight, State::Acked, State::Failed, State::Deadletter]
     {
@@ -125,6 +131,8 @@ fn relay(v: &mut impl Visit) {
         forgotten: Some(true),
     };
     v.row(Table::Peers, "PeerRow", &keys::site(SITE), &peer);
+    let gone = PeerRow { forgotten: Some(true), ..peer };
+    v.row(Table::Peers, "PeerRow", &keys::site(SITE), &gone);
 }
 
 /// A segment from elsewhere that uses every field.
@@ -155,7 +163,9 @@ pub(crate) fn received() -> SegmentRow {
         held: true,
         from: SITE.0,
         loss: Some(Loss::Doubted),
-        let_go: Some(AT.0 + 11),
+        let_go: None,
+        askers: Vec::new(),
+        unplaced: None,
     }
 }
 
@@ -196,8 +206,11 @@ fn upkeep(v: &mut impl Visit) {
         size: 1024,
         digest: digest(),
         expires_at: AT.0 + 1,
+        more: Vec::new(),
     };
     v.row(Table::Receipts, "ReceiptRow", &keys::delivery(SEQ, SITE), &receipt);
+    let asked = ReceiptRow { more: vec![SITE.0 + 1], ..receipt };
+    v.row(Table::Receipts, "ReceiptRow", &keys::delivery(SEQ, SITE), &asked);
     let audit = AuditRow {
         at: AT.0,
         who: "uid:1000".into(),

@@ -6,7 +6,7 @@ use consign_core::act::{Act, Action, IdPrefix, Report, Selection, Why};
 use consign_core::code::{Cause, Refusal};
 use consign_core::config::Config;
 use consign_core::id::{ConnId, SegmentId};
-use consign_core::ledger::rows::{PeerRow, State};
+use consign_core::ledger::rows::State;
 use consign_core::ledger::rows_upkeep::AuditRow;
 use consign_core::ledger::{Table, codec};
 use consign_core::node::{Answer, Input, Question};

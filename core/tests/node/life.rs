@@ -70,7 +70,11 @@ impl Life {
                 Promise::Accepted { accepted, .. } => {
                     self.accepted.insert(accepted.id);
                 }
-                Promise::Ack { .. } | Promise::Accept { .. } | Promise::Done { .. } => {}
+                Promise::Ack { .. }
+                | Promise::Accept { .. }
+                | Promise::Receipt(_)
+                | Promise::ReceiptOk { .. }
+                | Promise::Done { .. } => {}
             }
         }
     }

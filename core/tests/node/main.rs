@@ -2,11 +2,16 @@
 //! well.
 
 mod acts;
+mod again;
 mod attempts;
+mod check;
 mod full;
 mod holds;
+mod hop;
 mod life;
+mod receipts;
 mod receive;
 mod relay;
+mod routes;
 mod site;
 mod start;

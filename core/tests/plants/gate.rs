@@ -19,7 +19,10 @@ fn acked(site: &mut Site) -> Vec<SegmentId> {
         Promise::Start { .. }
         | Promise::Send(_)
         | Promise::Accept { .. }
-        | Promise::Accepted { .. } => None,
+        | Promise::Receipt(_)
+        | Promise::ReceiptOk { .. }
+        | Promise::Accepted { .. }
+        | Promise::Done { .. } => None,
     });
     acks.collect()
 }

@@ -60,7 +60,9 @@ impl AdminSession {
             | Promise::Done { .. }
             | Promise::Start { .. }
             | Promise::Send(_)
-            | Promise::Ack { .. } => {}
+            | Promise::Ack { .. }
+            | Promise::Receipt(_)
+            | Promise::ReceiptOk { .. } => {}
         }
     }
 

@@ -313,6 +313,8 @@ impl Site {
                 Promise::Start { .. }
                 | Promise::Send(_)
                 | Promise::Ack { .. }
+                | Promise::Receipt(_)
+                | Promise::ReceiptOk { .. }
                 | Promise::Done { .. } => Heard::Nothing,
             },
             SessionCommand::Refuse { refusal, .. } => Heard::No(refusal.word()),

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use super::Doing;
 use super::pick::{Lean, Unit};
 use crate::act::{Action, Why};
+use crate::code::Cause;
 use crate::delivery::{Event, next};
 use crate::id::SiteNo;
 use crate::ledger::Table;
@@ -109,8 +110,12 @@ impl Node {
             let Row { seq, site, segment, .. } = *row;
             let mut segment = self.book.segment(seq).cloned().unwrap_or(segment);
             doing.report.add(&peer, segment.size);
+            if delivery.state != State::Deadletter {
+                // Whoever handed it on to this site waits for word of it.
+                self.pass_back(site, seq, &segment, Cause::NotAddressed.number(), now.wall);
+            }
             self.drop_delivery(site, seq, &delivery, &mut segment);
-            self.judge_success(now, seq, &mut segment);
+            self.judge_rest(now, seq, &mut segment);
             self.put_segment(seq, segment);
             self.reconsider(now.wall, seq);
         }

@@ -20,11 +20,9 @@ impl Node {
     /// Whether this can be done to that peer at all.
     pub(super) fn may_act_on(&self, site: SiteNo, act: &Act) -> Result<(), (Refusal, String)> {
         let Some(peer) = self.peers.get(&site) else { return Ok(()) };
-        if act.action == act::Action::Forget && peer.known {
-            let text = format!(
-                "{} is among relay.known_peers: take it out of the configuration first",
-                peer.name
-            );
+        if act.action == act::Action::Forget && (peer.known || peer.via.is_some()) {
+            let place = if peer.known { "is among relay.known_peers" } else { "has a [[route]]" };
+            let text = format!("{} {place}: take it out of the configuration first", peer.name);
             return Err((Refusal::Invalid, text));
         }
         if act.action == act::Action::Forget && self.reconcile.is_settling() {

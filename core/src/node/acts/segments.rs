@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use super::Doing;
 use super::pick::{Unit, word};
 use crate::act::{Action, Why};
+use crate::code::Cause;
 use crate::id::{Seq, SiteNo};
 use crate::ledger::Table;
 use crate::ledger::keys;
@@ -121,9 +122,16 @@ impl Node {
         deliveries: BTreeMap<SiteNo, DeliveryRow>,
     ) {
         for (site, row) in deliveries {
-            if row.state != State::Acked {
-                self.drop_delivery(site, seq, &row, &mut segment);
+            if row.state == State::Acked {
+                continue;
             }
+            if row.state != State::Deadletter {
+                self.pass_back(site, seq, &segment, Cause::NotAddressed.number(), now.wall);
+            }
+            self.drop_delivery(site, seq, &row, &mut segment);
+        }
+        if segment.required == 0 && segment.relayed_at.is_none() {
+            self.judge_rest(now, seq, &mut segment);
         }
         segment.let_go = Some(now.wall.0);
         self.put_segment(seq, segment);

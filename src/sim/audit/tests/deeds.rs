@@ -49,6 +49,8 @@ impl Play {
             from: if own { 0 } else { PEER.0 },
             loss: None,
             let_go: None,
+            askers: Vec::new(),
+            unplaced: None,
         };
         books.rows.insert(seq, row.clone());
         let mut draft = Draft(vec![Line::Body(body, bytes())]);
@@ -156,6 +158,7 @@ impl Play {
             queued: Vec::new(),
             delivered: Vec::new(),
             dead: Vec::new(),
+            raised: false,
         };
         self.see(A, &Seen::Queued(&accepted));
     }
