@@ -269,6 +269,7 @@ impl Upload {
             digest,
             size: self.size,
             content,
+            watched: None,
         };
         let submission = Box::new(submission);
         out.events.push(SessionEvent::Submit { ticket: self.ticket, submission });

@@ -6,6 +6,8 @@ use alloc::vec::Vec;
 use minicbor::Decode;
 
 use super::keys::{self, DueKey};
+use super::keys_upkeep::RuleId;
+use super::read_export::{DueExport, DueExports, HereSegment, due_exports, exports_of, segments_here};
 use super::rows::{
     BlobRow, CounterRow, DeliveryRow, DigestRow, DoomedRow, IdRow, IncomingRow, InflightRow,
     MetaName, MetaRow, PeerRow, SegmentRow, SourceRow,
@@ -44,6 +46,19 @@ pub enum ReadRequest {
     Held(Vec<Seq>),
     /// Everything the node keeps in memory, read anew.
     Recovery,
+    /// Exports that are due.
+    DueExports(DueExports),
+    /// The exports of a segment, of these rules.
+    Exports(Seq, Vec<RuleId>),
+    /// Segments for this site behind `after`, in order, with the rules that know them.
+    SegmentsHere {
+        /// Not this one and none before it.
+        after: Option<Seq>,
+        /// Segments looked at.
+        limit: usize,
+        /// The rules there are.
+        rules: Vec<RuleId>,
+    },
 }
 
 /// One segment to look up.
@@ -165,6 +180,24 @@ pub enum Answer {
     Held(Vec<Option<Held>>),
     /// Everything.
     Recovery(alloc::boxed::Box<Recovery>),
+    /// In order of time.
+    DueExports {
+        /// The exports.
+        rows: Vec<DueExport>,
+        /// Per rule the key from which more may be found; `None` when there is nothing.
+        next: Vec<(RuleId, Option<Vec<u8>>)>,
+    },
+    /// Of one segment.
+    Exports(Vec<(RuleId, super::rows_upkeep::ExportRow)>),
+    /// In order.
+    SegmentsHere {
+        /// Those that are for this site.
+        rows: Vec<HereSegment>,
+        /// The last one that was looked at.
+        last: Option<Seq>,
+        /// Whether there is nothing behind it.
+        end: bool,
+    },
 }
 
 /// Answers a request from a snapshot.
@@ -194,6 +227,11 @@ pub fn read(snapshot: &dyn Snapshot, request: &ReadRequest) -> ReadResult {
             Answer::Held(held?)
         }
         ReadRequest::Recovery => Answer::Recovery(alloc::boxed::Box::new(recovery(snapshot)?)),
+        ReadRequest::DueExports(wanted) => due_exports(snapshot, wanted)?,
+        ReadRequest::Exports(seq, rules) => Answer::Exports(exports_of(snapshot, *seq, rules)?),
+        ReadRequest::SegmentsHere { after, limit, rules } => {
+            segments_here(snapshot, *after, *limit, rules)?
+        }
     };
     Ok(ReadAnswer { as_of: snapshot.as_of(), body })
 }
@@ -217,7 +255,11 @@ where
 }
 
 /// `None` for a row that is missing or corrupt: the caller sets that one item aside.
-fn lenient<R>(snapshot: &dyn Snapshot, table: Table, key: &[u8]) -> Result<Option<R>, StoreFault>
+pub(super) fn lenient<R>(
+    snapshot: &dyn Snapshot,
+    table: Table,
+    key: &[u8],
+) -> Result<Option<R>, StoreFault>
 where
     R: for<'b> Decode<'b, ()>,
 {

@@ -138,7 +138,7 @@ impl Node {
 
     pub(super) fn judge(&mut self, now: Now, out: &mut Vec<Action>) {
         while let Some((pending, ..)) = self.found.front() {
-            let rows = 12 + 3 * self.reach(pending);
+            let rows = 13 + 3 * self.reach(pending) + self.export_rows();
             if !self.stage.growth_room(rows) {
                 return;
             }
@@ -273,12 +273,14 @@ impl Node {
         if comes_here {
             row.here = true;
             changed = true;
+            self.begin_exports(now, seq, &row);
         }
         if changed {
             let batch = self.stage.number();
             self.stage.batch.put(Table::Segments, &keys::seq(seq), &row);
             self.book.set_segment(batch, seq, row.clone());
         }
+        let watched = self.watched_by(now, pending, row.id);
         self.drop_pending(pending, out);
         let (conn, transfer, id) = (pending.conn, pending.transfer, row.id);
         let promise = match &pending.what {
@@ -289,13 +291,21 @@ impl Node {
             }
         };
         let refusal = Some(full(transfer, id));
-        if changed {
+        if changed || watched {
             self.promise(conn, promise, refusal, Some(seq));
         } else {
             // No rows of its own: it hangs on the newest batch (G2).
             self.promise_unless(Plant::G2, conn, promise, refusal, Some(seq));
         }
         Ok(())
+    }
+
+    /// Remembers the file of a watched directory that this is. Returns whether it is one.
+    pub(super) fn watched_by(&mut self, now: Now, pending: &Pending, id: SegmentId) -> bool {
+        let What::Submit(submission) = &pending.what else { return false };
+        let Some(file) = submission.watched.clone() else { return false };
+        self.put_watched(now, &file, id);
+        true
     }
 
     /// Adds deliveries to a held segment. Returns whether its row changed.

@@ -150,11 +150,14 @@ impl Node {
                 }
                 Asked::Due(..) | Asked::Pairs | Asked::Recovery => {}
                 Asked::Segments | Asked::Missing => self.reconcile.again(),
+                // All of it is begun anew below.
+                Asked::Exports | Asked::ExportAct => {}
             }
         }
         let found = core::mem::take(&mut self.found);
         self.pending.extend(found.into_iter().map(|(pending, ..)| pending));
         self.lookups_open = 0;
+        self.take_back_exports(from);
         if !blind {
             self.book.clear();
         }

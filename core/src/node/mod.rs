@@ -13,6 +13,7 @@
 //! | `stage`, `book` | staged rows and counters; the overlay over the store's answers |
 //! | `remove` | what leaves the ledger, and the record of it |
 //! | `full` | a full disk |
+//! | `export`, `export_acts` | inbox rules |
 //! | `recover`, `reconcile` | start-up |
 //! | `status` | questions |
 
@@ -21,6 +22,8 @@ mod admit;
 mod book;
 mod conns;
 mod deliver;
+mod export;
+mod export_acts;
 mod full;
 mod incoming;
 mod peer;
@@ -40,7 +43,7 @@ mod tests;
 
 pub use recover::RecoverError;
 pub use types::{
-    Action, Addressed, Answer, Input, Note, PeerStatus, Question, ReconcileSummary, Shared, Status,
+    Action, Addressed, Answer, Input, Note, PathHash, PeerStatus, Question, ReconcileSummary, Shared, Status,
 };
 
 use alloc::boxed::Box;
@@ -64,6 +67,7 @@ use accept::{Pending, What};
 use book::Book;
 use conns::Conn;
 use deliver::Settlement;
+use export::Exports;
 use full::{Rejudge, Tight};
 use incoming::Incoming;
 use peer::Peer;
@@ -88,6 +92,8 @@ enum Asked {
     Recovery,
     Segments,
     Missing,
+    Exports,
+    ExportAct,
 }
 
 /// The node. See the module's documentation. A copy goes its own way from then on: that is how every
@@ -117,6 +123,7 @@ pub struct Node {
     incoming: Incoming,
     reads: BTreeMap<ReadNo, Asked>,
     last_read: ReadNo,
+    exports: Exports,
     reconcile: Reconcile,
     summary: ReconcileSummary,
     stopping: bool,
@@ -157,6 +164,7 @@ impl Node {
             Input::Checked { missing, .. } => self.checked(missing, out),
             Input::Swept { folder, quarantined } => self.swept(folder, quarantined),
             Input::Space(space) => self.space_is(space, out),
+            Input::Export { job, step } => self.export_step(job, step),
             Input::Timer => {}
             Input::Turn => self.turn(now, out),
             Input::Stop => self.stop(now, out),
@@ -259,6 +267,13 @@ impl Node {
             (Asked::Recovery, Rows::Recovery(recovery)) => self.rejudge_recovery(now, *recovery),
             (Asked::Segments, Rows::Segments { rows, end }) => self.segments_read(rows, end, out),
             (Asked::Missing, Rows::Held(held)) => self.missing_read(now, held, as_of),
+            (Asked::Exports, Rows::DueExports { rows, next }) => {
+                self.exports_found(now, rows, next, out);
+            }
+            (Asked::ExportAct, Rows::SegmentsHere { rows, last, end }) => {
+                self.here_found(now, rows, last, end);
+            }
+            (Asked::ExportAct, Rows::Exports(rows)) => self.retry_found(now, rows, as_of),
             (asked, body) => unreachable!("{asked:?} was answered by {body:?}"),
         }
         if !open {
@@ -283,6 +298,7 @@ impl Node {
         self.claim(now);
         self.scan(out);
         self.look_up(out);
+        self.export(now, out);
         self.retire(now, out);
         self.dial(now, out);
         self.probe(now, out);
@@ -320,7 +336,8 @@ impl Node {
         let staged = !self.stage.batch.is_empty() || self.stage.committing();
         let flying = self.peers.values().any(|p| !p.flights.is_empty());
         let waiting = !self.found.is_empty() || !self.pending.is_empty();
-        let quiet = !staged && !flying && !waiting && self.settlements.is_empty();
+        let exporting = self.exports.is_busy();
+        let quiet = !staged && !flying && !waiting && !exporting && self.settlements.is_empty();
         if quiet || now.mono >= self.drain_by {
             self.drained = true;
             let conns: Vec<ConnId> = self.conns.keys().copied().collect();
@@ -356,7 +373,8 @@ impl Node {
         let stop = self.stopping.then_some(self.drain_by);
         let stuck = self.stuck_deadline();
         let due = [self.conns_deadline(), self.full_deadline(), self.due_deadline()];
-        due.into_iter().chain([partials, stop, stuck]).flatten().min()
+        let exports = self.exports_deadline();
+        due.into_iter().chain([partials, stop, stuck, exports]).flatten().min()
     }
 
     /// When the next delivery of a live session is due that is not due now.

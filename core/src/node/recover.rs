@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::book::Book;
+use super::export::Exports;
 use super::incoming::Incoming;
 use super::peer::Peer;
 use super::reconcile::Reconcile;
@@ -63,8 +64,10 @@ impl Node {
         let below = BlobNo(stage.meta.next_blob);
         let mut book = Book::default();
         book.committed(committed);
+        let exports = Exports::begin(&config.inbox);
         let mut node = Node {
             config,
+            exports,
             stage,
             gate: Gate::new(committed),
             book,

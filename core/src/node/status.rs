@@ -25,12 +25,21 @@ impl Node {
         question: &Question,
         out: &mut Vec<Action>,
     ) {
+        if self.export_question(conn, ticket, question) {
+            return;
+        }
         let answer = match question {
             Question::Status => Answer::Status(Box::new(self.status(now))),
             Question::Progress(seq) => Answer::Progress(self.sent(*seq)),
             Question::Stop => {
                 self.stop(now, out);
                 Answer::Stopping
+            }
+            // There is no rule.
+            Question::InboxRun | Question::InboxRetry(_) => Answer::Exports(0),
+            Question::Unwatch(rule, paths) => {
+                self.unwatch(*rule, paths);
+                Answer::Unwatched
             }
         };
         let answer = Arc::new(answer);

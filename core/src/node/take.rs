@@ -111,6 +111,7 @@ impl Node {
         };
         let seq = self.take(now, row.clone(), &sites);
         self.own(body, seq);
+        self.watched_by(now, pending, submission.id);
         let accepted = self.accepted(&row, seq, true, &sites, &BTreeMap::new());
         let (transfer, id) = (pending.transfer, submission.id);
         let promise = Promise::Accepted { ticket: transfer, accepted };
@@ -137,6 +138,7 @@ impl Node {
         let from = self.peers.get(&SiteNo(row.from)).map(|p| p.name.clone()).unwrap_or_default();
         self.stage.note(Note::Accepted { id: row.id, seq, size: row.size, from });
         self.book.set_segment(batch, seq, row.clone());
+        self.begin_exports(now, seq, &row);
         for site in sites {
             self.schedule(now, *site, seq, &row);
         }

@@ -1,6 +1,7 @@
 //! The node on a store in memory, driven by hand: scripted stories, and random lives that must end
 //! well.
 
+mod export;
 mod full;
 mod life;
 mod receive;

@@ -36,6 +36,8 @@ pub struct Site {
     pub told: VecDeque<(ConnId, SessionCommand)>,
     pub notes: Vec<Note>,
     pub dials: Vec<String>,
+    /// Tasks for the exporter that were not answered yet.
+    pub exports: VecDeque<consign_core::inbox::ExportJob>,
     pub halted: Option<String>,
     pub drained: bool,
     /// How often it had the disk looked at.
@@ -85,6 +87,7 @@ impl Site {
             told: VecDeque::new(),
             notes: Vec::new(),
             dials: Vec::new(),
+            exports: VecDeque::new(),
             halted: None,
             drained: false,
             looks: 0,
@@ -141,6 +144,7 @@ impl Site {
                 self.inbox.extend(self.store.errand(errand));
             }
             Action::Dial { name, .. } => self.dials.push(name),
+            Action::Export(job) => self.exports.push_back(*job),
             Action::Note(note) => self.notes.push(note),
             Action::Drained => self.drained = true,
             Action::Halt(why) => self.halted = Some(why),
@@ -259,7 +263,7 @@ impl Site {
             names => Destinations::named(names.iter().map(|n| n.to_string()).collect()).unwrap(),
         };
         let content = Content::Parked(handle);
-        let submission = Box::new(Submission { meta, to, id, digest, size, content });
+        let submission = Box::new(Submission { meta, to, id, digest, size, content, watched: None });
         self.input(Input::Session(
             client,
             SessionEvent::Submit { ticket: TransferNo(ticket), submission },

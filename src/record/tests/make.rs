@@ -129,7 +129,7 @@ fields! {
     Meta { name, content_type, labels, instance, class, accepted_at, expires_at }
     Identity { name, fingerprint, not_after }
     PeerLimits { name, max_segment, max_offers }
-    Submission { meta, to, id, digest, size, content }
+    Submission { meta, to, id, digest, size, content, watched }
     Offer { transfer, id, digest, size, to, origin, origin_seq, hops, meta }
     Receipt { id, site, when, outcome }
     Space { free, ledger, ballast_whole }

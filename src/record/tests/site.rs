@@ -94,6 +94,7 @@ impl Site {
             digest,
             size: content.len() as u64,
             content: Content::Parked(handle),
+            watched: None,
         };
         let ticket = TransferNo(self.submitted);
         let event = SessionEvent::Submit { ticket, submission: Box::new(submission) };
