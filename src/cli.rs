@@ -78,6 +78,10 @@ enum Command {
     Status(cmd::status::StatusArgs),
     /// Fetches the content of a segment
     Get(cmd::get::GetArgs),
+    /// Shows what inbox rules give out, and tries again
+    Inbox(cmd::inbox::InboxArgs),
+    /// Shows watched directories
+    Watch(cmd::watch::WatchArgs),
     /// Stops the site: no new segments, what is in flight is finished
     Stop(cmd::stop::StopArgs),
     /// Shows two sites at work in this process
@@ -185,6 +189,8 @@ fn dispatch(command: Command, global: &Global, socket: Option<PathBuf>) -> Resul
         Command::Show(args) => cmd::show::run(args, global, &at()?)?,
         Command::Status(args) => cmd::status::run(args, global, &at()?)?,
         Command::Get(args) => cmd::get::run(args, global, &at()?)?,
+        Command::Inbox(args) => cmd::inbox::run(args, global, &at()?)?,
+        Command::Watch(args) => cmd::watch::run(args, global, &at()?)?,
         Command::Stop(args) => cmd::stop::run(args, global, &at()?)?,
         Command::Demo(args) => cmd::demo::run(&args, global)?,
         Command::Bench(args) => cmd::bench::run(&args, global)?,

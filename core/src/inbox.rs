@@ -46,8 +46,7 @@ impl InboxRule {
     /// Whether a segment of this origin is for this rule.
     #[must_use]
     pub fn matches(&self, origin: &str, meta: &Meta) -> bool {
-        let fits =
-            |pattern: &Option<String>, text| pattern.as_ref().is_none_or(|p| glob(p, text));
+        let fits = |pattern: &Option<String>, text| pattern.as_ref().is_none_or(|p| glob(p, text));
         let label = self.label.as_ref().is_none_or(|(key, value)| {
             let mut labels = meta.labels.iter();
             labels.any(|(k, v)| k == key && value.as_ref().is_none_or(|value| value == v))

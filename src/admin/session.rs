@@ -21,6 +21,7 @@ use self::admit::limits;
 use self::answer::{found, json, located, stopping};
 use super::AdminContext;
 use super::download::{Download, Step};
+use super::exports::{self, Done};
 use super::ledger::{self, Located};
 use super::refusal::No;
 use super::route::{self, Route, Submit};
@@ -161,7 +162,8 @@ impl AdminSession {
         let ticket = self.ticket();
         let handle = Handle { conn: self.info.conn, number: ticket.0 };
         let inline_max = self.context.inline_max;
-        Ok(Box::new(Upload::new(ticket, handle, (meta, submit.to), declared, inline_max)))
+        let upload = Upload::new(ticket, handle, (meta, submit.to), declared, inline_max);
+        Ok(Box::new(upload.of_watched(submit.watched)))
     }
 
     /// The request is whole: asks whoever knows.
@@ -169,8 +171,13 @@ impl AdminSession {
         let ticket = self.ticket();
         match &route {
             Route::Health => return self.text(now, 200, "ok\n", out),
-            Route::Status | Route::Ready | Route::Stop => {
-                let question = if route == Route::Stop { Question::Stop } else { Question::Status };
+            Route::Status | Route::Ready | Route::Stop | Route::ExportRun | Route::Unwatch(..) => {
+                let question = match &route {
+                    Route::Stop => Question::Stop,
+                    Route::ExportRun => Question::InboxRun,
+                    Route::Unwatch(rule, paths) => Question::Unwatch(*rule, paths.clone()),
+                    _ => Question::Status,
+                };
                 out.events.push(SessionEvent::Ask { ticket, question });
                 self.task = Task::Ask(ticket, route);
                 return;
@@ -186,6 +193,20 @@ impl AdminSession {
             Route::Content(id) => {
                 let id = id.clone();
                 query(ticket, out, move |s| json(&ledger::locate(s, &id)?));
+            }
+            Route::Exports(listing) => {
+                let (listing, wall, context) = (listing.clone(), now.wall, self.context.clone());
+                query(ticket, out, move |s| {
+                    json(&exports::list(s, &listing, &context.inbox, wall)?)
+                });
+            }
+            Route::ExportRetry(id) => {
+                let id = id.clone();
+                query(ticket, out, move |s| json(&ledger::find(s, &id)?.map(|seq| seq.0)));
+            }
+            Route::Watched(listing) => {
+                let listing = listing.clone();
+                query(ticket, out, move |s| json(&exports::watched_files(s, &listing)?));
             }
             Route::Submit(_) => unreachable!("a submission begins with its head"),
         }
@@ -264,7 +285,19 @@ impl AdminSession {
                     self.downloaded(now, step, out);
                 }
             },
+            Route::ExportRetry(_) => match found::<u64>(&bytes) {
+                Err(no) => self.refuse(now, &no, out),
+                Ok(seq) => {
+                    let (ticket, question) = (self.ticket(), Question::InboxRetry(Seq(seq)));
+                    out.events.push(SessionEvent::Ask { ticket, question });
+                    self.task = Task::Ask(ticket, Route::ExportRun);
+                }
+            },
             Route::List(_)
+            | Route::Exports(_)
+            | Route::Watched(_)
+            | Route::ExportRun
+            | Route::Unwatch(..)
             | Route::Health
             | Route::Ready
             | Route::Status
@@ -355,6 +388,12 @@ impl AdminSession {
                 let shape = Stopping { schema, stopping: true, pid };
                 self.shape(now, 202, &[], &shape, out);
             }
+            (Task::Ask(asked, _), Answer::Exports(count)) if asked == ticket => {
+                self.shape(now, 200, &[], &Done::of(*count), out);
+            }
+            (Task::Ask(asked, _), Answer::Unwatched) if asked == ticket => {
+                self.shape(now, 200, &[], &Done::of(0), out);
+            }
             (Task::Progress(asked, mut segment), Answer::Progress(sent)) if asked == ticket => {
                 for delivery in segment.deliveries.iter_mut().filter(|d| d.state == "sending") {
                     let mine = sent.iter().find(|(peer, _)| *peer == delivery.peer);
@@ -368,7 +407,14 @@ impl AdminSession {
                     Err(no) => self.refuse(now, &no, out),
                 }
             }
-            (other, Answer::Status(_) | Answer::Stopping | Answer::Progress(_)) => {
+            (
+                other,
+                Answer::Status(_)
+                | Answer::Stopping
+                | Answer::Progress(_)
+                | Answer::Exports(_)
+                | Answer::Unwatched,
+            ) => {
                 self.task = other;
             }
         }

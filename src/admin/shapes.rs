@@ -9,6 +9,8 @@ use consign_core::http::rfc3339;
 use consign_core::node;
 use consign_core::time::UnixMillis;
 
+use crate::watch::WatchState;
+
 /// What became of a submission.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accepted {
@@ -156,6 +158,24 @@ pub struct Status {
     pub stopping: bool,
     /// Peers by name.
     pub peers: Vec<Peer>,
+    /// Watched directories.
+    #[serde(default)]
+    pub watch: Vec<Watch>,
+}
+
+/// A watched directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watch {
+    /// The directory.
+    pub dir: String,
+    /// Where its files go; empty is every known peer.
+    pub to: Vec<String>,
+    /// Files taken since the start.
+    pub taken: u64,
+    /// Files that are there and not taken.
+    pub waiting: u64,
+    /// Last trouble; empty when there is none.
+    pub error: String,
 }
 
 /// Room for content.
@@ -281,7 +301,15 @@ impl Status {
             reconciling: node.reconciling,
             stopping: node.stopping,
             peers: node.peers.iter().map(Peer::of).collect(),
+            watch: context.watch.all().into_iter().map(Watch::of).collect(),
         }
+    }
+}
+
+impl Watch {
+    fn of(state: WatchState) -> Watch {
+        let WatchState { dir, to, taken, waiting, error } = state;
+        Watch { dir, to, taken, waiting, error }
     }
 }
 

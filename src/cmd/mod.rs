@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod demo;
 pub mod get;
+pub mod inbox;
 pub mod init;
 pub mod ls;
 pub mod replay;
@@ -13,6 +14,7 @@ pub mod show;
 pub mod sim;
 pub mod status;
 pub mod stop;
+pub mod watch;
 
 use crate::admin::ledger::IdPrefix;
 

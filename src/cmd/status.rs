@@ -91,6 +91,7 @@ fn text(status: &Status, before: Option<(&Status, Duration)>, now: SystemTime) -
     text.push('\n');
     if status.peers.is_empty() {
         text.push_str("no peers\n");
+        push_watched(&mut text, status);
         return text;
     }
     let rows: Vec<Vec<String>> = status
@@ -105,7 +106,15 @@ fn text(status: &Status, before: Option<(&Status, Duration)>, now: SystemTime) -
         })
         .collect();
     text.push_str(&human::table(&head(before.is_some()), &rows));
+    push_watched(&mut text, status);
     text
+}
+
+/// Watched directories, if there are any.
+fn push_watched(text: &mut String, status: &Status) {
+    if !status.watch.is_empty() {
+        text.push_str(&super::watch::table(&status.watch));
+    }
 }
 
 /// The columns; rates are known from the second look on.

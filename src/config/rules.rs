@@ -115,13 +115,15 @@ impl Rules {
         let said = picked("label").unwrap_or_default();
         let or_all = |text: &Option<String>| text.clone().unwrap_or_default();
         let id = RuleId::inbox(&or_all(&from), &said, &or_all(&name), dir);
-        let picks: Vec<String> = [("from", &or_all(&from)), ("label", &said), ("name", &or_all(&name))]
-            .iter()
-            .filter(|(_, text)| !text.is_empty())
-            .map(|(key, text)| format!("{key} {text}"))
-            .collect();
+        let picks: Vec<String> =
+            [("from", &or_all(&from)), ("label", &said), ("name", &or_all(&name))]
+                .iter()
+                .filter(|(_, text)| !text.is_empty())
+                .map(|(key, text)| format!("{key} {text}"))
+                .collect();
         let (command, at) = texts(items, "command");
-        if command.first().is_some_and(String::is_empty) || command.iter().any(|c| c.contains('\0')) {
+        if command.first().is_some_and(String::is_empty) || command.iter().any(|c| c.contains('\0'))
+        {
             let message = "`inbox.command` must be a program and its arguments".to_owned();
             self.fault(Code::Value, "inbox.command", message, "", at);
         }
@@ -152,8 +154,7 @@ impl Rules {
                 self.fault(Code::Conflict, "watch.to", message, "", at.clone());
             }
         }
-        let remove =
-            items.get("remove").is_some_and(|item| item.value == Value::Switch(true));
+        let remove = items.get("remove").is_some_and(|item| item.value == Value::Switch(true));
         let quiet = time(items, "watch", "quiet");
         let id = RuleId::watch(dir);
         self.watch.push(WatchRule { id, dir: path.into(), to, quiet, remove });
@@ -172,7 +173,10 @@ impl Rules {
             watched && overlap(&dir.path, &other.path)
         });
         if let Some(other) = clash {
-            let message = format!("`{key}` is within the dir of another `[[{}]]`, or the other way round", other.section);
+            let message = format!(
+                "`{key}` is within the dir of another `[[{}]]`, or the other way round",
+                other.section
+            );
             self.fault(Code::Conflict, &key, message, "the second one", dir.at.clone());
         }
         let Dir { section, path, at } = dir;

@@ -127,7 +127,9 @@ impl Exporter for Inbox {
             let name = format!("inbox-{}", at / THREADS);
             match std::thread::Builder::new().name(name).spawn(work) {
                 Ok(thread) => threads.push(thread),
-                Err(error) => tracing::error!(%error, code = "CN0514", "an inbox thread is missing"),
+                Err(error) => {
+                    tracing::error!(%error, code = "CN0514", "an inbox thread is missing")
+                }
             }
         }
     }
@@ -215,8 +217,6 @@ impl Shared {
 /// The exports of a map by rule, for people: `RuleId` to what it picks and where it goes.
 #[must_use]
 pub fn described(rules: &[InboxDir]) -> BTreeMap<RuleId, (String, String)> {
-    let entry = |rule: &InboxDir| {
-        (rule.id, (rule.picks.clone(), rule.dir.display().to_string()))
-    };
+    let entry = |rule: &InboxDir| (rule.id, (rule.picks.clone(), rule.dir.display().to_string()));
     rules.iter().map(entry).collect()
 }

@@ -16,11 +16,12 @@ use consign_core::inbox::{ExportJob, ExportStep, FileMark};
 use consign_core::ledger::keys_upkeep::RuleId;
 use consign_core::ledger::rows::Body;
 use consign_core::store::StoreFault;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use super::name::{clean, numbered};
+use super::name::{clean, kept, numbered};
 use super::{InboxDir, Source, locked};
+use crate::below::{self, There};
 
 /// Where content lies before it has its name, below the rule's directory.
 const ASIDE: &str = ".consign";
@@ -73,7 +74,9 @@ impl From<Trouble> for ExportStep {
 fn failed(path: impl std::fmt::Display) -> impl FnOnce(Errno) -> Trouble {
     move |why| {
         let why = match why {
-            Errno::LOOP | Errno::NOTDIR => "there is a link or a file where a directory should be".to_owned(),
+            Errno::LOOP | Errno::NOTDIR => {
+                "there is a link or a file where a directory should be".to_owned()
+            }
             why => std::io::Error::from(why).to_string(),
         };
         Trouble::Later(format!("{path}: {why}"))
@@ -82,7 +85,12 @@ fn failed(path: impl std::fmt::Display) -> impl FnOnce(Errno) -> Trouble {
 
 impl Place {
     /// Writes the content aside, durably, and finds a name for it.
-    pub(super) fn write(&self, rule: &InboxDir, job: &ExportJob, source: &dyn Source) -> ExportStep {
+    pub(super) fn write(
+        &self,
+        rule: &InboxDir,
+        job: &ExportJob,
+        source: &dyn Source,
+    ) -> ExportStep {
         locked(&self.given).give_back(job.rule, job.seq);
         let done = clean(&job.meta.name)
             .map_err(|fault| Trouble::Never(format!("hostile_name: {fault}")))
@@ -105,13 +113,13 @@ impl Place {
         let Some((last, dirs)) = parts.split_last() else {
             return Err(Trouble::Never("hostile_name: it is empty".into()));
         };
-        let parent = walk(&base, dirs, false).map_err(failed(dirs.join("/")))?;
+        let parent = below::walk(&base, dirs, false).map_err(failed(dirs.join("/")))?;
         let mut given = locked(&self.given);
         for n in 1..=NUMBERS {
             let part = numbered(last, n);
             let name = dirs.iter().chain([&part]).cloned().collect::<Vec<_>>().join("/");
             let taken = match &parent {
-                Some(dir) => look(dir, &part).map_err(failed(&name))?.is_some(),
+                Some(dir) => below::look(dir, part.as_bytes()).map_err(failed(&name))?.is_some(),
                 None => false,
             };
             let entry = (rule.dir.clone(), name.clone());
@@ -155,20 +163,9 @@ fn aside_name(job: &ExportJob) -> String {
     format!("{:016x}-{}", job.rule.0, job.seq)
 }
 
-const DIRECTORY: OFlags =
-    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-
-/// The rule's directory; made when only its last part is missing.
+/// The rule's directory.
 fn open_base(dir: &Path) -> Result<OwnedFd, Trouble> {
-    let open = || rustix::fs::open(dir, DIRECTORY, Mode::empty());
-    let opened = match open() {
-        Err(Errno::NOENT) => match rustix::fs::mkdir(dir, Mode::from_raw_mode(0o777)) {
-            Ok(()) | Err(Errno::EXIST) => open(),
-            Err(why) => Err(why),
-        },
-        other => other,
-    };
-    opened.map_err(failed(dir.display()))
+    below::open(dir).map_err(failed(dir.display()))
 }
 
 fn open_aside(base: &OwnedFd) -> Result<OwnedFd, Trouble> {
@@ -176,47 +173,15 @@ fn open_aside(base: &OwnedFd) -> Result<OwnedFd, Trouble> {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(why) => return Err(failed(ASIDE)(why)),
     }
-    let flags = DIRECTORY | OFlags::NOFOLLOW;
-    rustix::fs::openat(base, ASIDE, flags, Mode::empty()).map_err(failed(ASIDE))
+    below::enter(base, ASIDE.as_bytes()).map_err(failed(ASIDE))
 }
 
-/// Goes down `parts` without following links, making what is missing if asked; `None` when something is
-/// missing.
-fn walk(base: &OwnedFd, parts: &[String], make: bool) -> Result<Option<OwnedFd>, Errno> {
-    let mut at = rustix::io::fcntl_dupfd_cloexec(base, 0)?;
-    for part in parts {
-        let flags = DIRECTORY | OFlags::NOFOLLOW;
-        let next = match rustix::fs::openat(&at, part, flags, Mode::empty()) {
-            Err(Errno::NOENT) if !make => return Ok(None),
-            Err(Errno::NOENT) => {
-                match rustix::fs::mkdirat(&at, part, Mode::from_raw_mode(0o777)) {
-                    Ok(()) | Err(Errno::EXIST) => rustix::fs::fsync(&at)?,
-                    Err(why) => return Err(why),
-                }
-                rustix::fs::openat(&at, part, flags, Mode::empty())?
-            }
-            other => other?,
-        };
-        at = next;
+/// The mark of a regular file.
+fn mark_of(there: There) -> Option<FileMark> {
+    match there {
+        There::File(mark, _) => Some(mark),
+        There::Directory | There::Other => None,
     }
-    Ok(Some(at))
-}
-
-/// What is there under this name, not followed: its mark, when it is a regular file.
-fn look(dir: &OwnedFd, name: &str) -> Result<Option<Option<FileMark>>, Errno> {
-    match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => Ok(Some(mark_of(&stat))),
-        Err(Errno::NOENT) => Ok(None),
-        Err(why) => Err(why),
-    }
-}
-
-fn mark_of(stat: &rustix::fs::Stat) -> Option<FileMark> {
-    let modified = i64::from(stat.st_mtime)
-        .checked_mul(1_000_000_000)?
-        .checked_add(i64::try_from(stat.st_mtime_nsec).ok()?)?;
-    let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    regular.then_some(FileMark { inode: stat.st_ino, modified })
 }
 
 fn written(rule: &InboxDir, job: &ExportJob, source: &dyn Source) -> Result<FileMark, Trouble> {
@@ -232,8 +197,8 @@ fn written(rule: &InboxDir, job: &ExportJob, source: &dyn Source) -> Result<File
     let file = file.map_err(failed(&name))?;
     let filled = fill(&file, job, source).and_then(|()| {
         rustix::fs::fsync(&file).map_err(failed(&name))?;
-        let stat = rustix::fs::fstat(&file).map_err(failed(&name))?;
-        mark_of(&stat).ok_or_else(|| Trouble::Later("what was written is no file".into()))
+        mark_of(below::of(&file).map_err(failed(&name))?)
+            .ok_or_else(|| Trouble::Later("what was written is no file".into()))
     });
     if filled.is_err() {
         // It would only take room; the next try begins anew in any case.
@@ -271,9 +236,7 @@ fn fill(file: &OwnedFd, job: &ExportJob, source: &dyn Source) -> Result<(), Trou
 
 /// Whether the file shares the blocks of the content from now on, all of them.
 fn cloned(file: &OwnedFd, content: &OwnedFd, size: u64) -> bool {
-    let same = |fd: &OwnedFd| {
-        rustix::fs::fstat(fd).is_ok_and(|stat| u64::try_from(stat.st_size) == Ok(size))
-    };
+    let same = |fd: &OwnedFd| matches!(below::of(fd), Ok(There::File(_, len)) if len == size);
     same(content) && rustix::fs::ioctl_ficlone(file, content.as_fd()).is_ok() && same(file)
 }
 
@@ -297,20 +260,21 @@ fn unreadable(fault: StoreFault) -> Trouble {
 }
 
 fn placed(rule: &InboxDir, job: &ExportJob, name: &str, mark: FileMark) -> Result<(), Trouble> {
-    // It was cleaned before it was written down; what is not clean any more is not ours.
-    let parts = clean(name).map_err(|fault| Trouble::Never(format!("hostile_name: {fault}")))?;
+    // It was cleaned before it was written down.
+    let parts = kept(name).ok_or_else(|| Trouble::Never(format!("hostile_name: {name:?}")))?;
     let Some((last, dirs)) = parts.split_last() else {
         return Err(Trouble::Never("hostile_name: it is empty".into()));
     };
     let base = open_base(&rule.dir)?;
     let aside = open_aside(&base)?;
     let from = aside_name(job);
-    let parent = walk(&base, dirs, true).map_err(failed(name))?;
+    let parent = below::walk(&base, dirs, true).map_err(failed(name))?;
     let parent = parent.ok_or_else(|| Trouble::Later(format!("{name}: its directory is gone")))?;
-    let lies_aside = look(&aside, &from).map_err(failed(&from))? == Some(Some(mark));
-    match look(&parent, last).map_err(failed(name))? {
+    let lies_aside = below::look(&aside, from.as_bytes()).map_err(failed(&from))?;
+    let lies_aside = lies_aside.and_then(mark_of) == Some(mark);
+    match below::look(&parent, last.as_bytes()).map_err(failed(name))? {
         // It got its name before a crash.
-        Some(Some(there)) if there == mark => {
+        Some(there) if mark_of(there) == Some(mark) => {
             if lies_aside {
                 rustix::fs::unlinkat(&aside, &from, AtFlags::empty()).map_err(failed(&from))?;
             }

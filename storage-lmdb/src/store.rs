@@ -5,8 +5,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use consign_core::id::{BatchNo, BlobNo, ConnId, ReadNo};
 use bytes::Bytes;
+use consign_core::id::{BatchNo, BlobNo, ConnId, ReadNo};
 use consign_core::ledger::read::{ReadRequest, Recovery};
 use consign_core::ledger::rows::Body;
 use consign_core::node::Input;

@@ -7,7 +7,9 @@ use minicbor::Decode;
 
 use super::keys::{self, DueKey};
 use super::keys_upkeep::RuleId;
-use super::read_export::{DueExport, DueExports, HereSegment, due_exports, exports_of, segments_here};
+use super::read_export::{
+    DueExport, DueExports, HereSegment, due_exports, exports_of, segments_here,
+};
 use super::rows::{
     BlobRow, CounterRow, DeliveryRow, DigestRow, DoomedRow, IdRow, IncomingRow, InflightRow,
     MetaName, MetaRow, PeerRow, SegmentRow, SourceRow,

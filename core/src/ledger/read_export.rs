@@ -65,7 +65,8 @@ pub(super) fn due_exports(
 ) -> Result<Answer, StoreFault> {
     let mut keys_found: Vec<(UnixMillis, RuleId, Seq)> = Vec::new();
     // Where each rule is to be looked for next.
-    let mut next: Vec<(RuleId, Option<Vec<u8>>)> = wanted.rules.iter().map(|r| (*r, None)).collect();
+    let mut next: Vec<(RuleId, Option<Vec<u8>>)> =
+        wanted.rules.iter().map(|r| (*r, None)).collect();
     let mut open = next.len();
     let mut looked = 0;
     snapshot.scan(Table::Expiry, &wanted.from, &mut |key, _| {

@@ -143,12 +143,7 @@ impl Node {
     }
 
     /// The exports of a segment that is to be tried again.
-    pub(super) fn retry_found(
-        &mut self,
-        now: Now,
-        rows: Vec<(RuleId, ExportRow)>,
-        as_of: BatchNo,
-    ) {
+    pub(super) fn retry_found(&mut self, now: Now, rows: Vec<(RuleId, ExportRow)>, as_of: BatchNo) {
         let Some(act) = self.exports.acts.0.front() else { return };
         let (What::Retry(seq), Phase::Waits(_)) = (act.what, act.phase) else { return };
         let mut begun = 0;
@@ -183,12 +178,7 @@ impl Node {
 
     /// The file of a watched directory that a segment is: remembered in the batch that accepts it, so
     /// that it is taken once.
-    pub(super) fn put_watched(
-        &mut self,
-        now: Now,
-        file: &WatchedFile,
-        id: crate::id::SegmentId,
-    ) {
+    pub(super) fn put_watched(&mut self, now: Now, file: &WatchedFile, id: crate::id::SegmentId) {
         let hash = *blake3::hash(&file.path).as_bytes();
         let row = WatchedRow {
             path: file.path.clone(),

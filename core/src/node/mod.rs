@@ -43,7 +43,8 @@ mod tests;
 
 pub use recover::RecoverError;
 pub use types::{
-    Action, Addressed, Answer, Input, Note, PathHash, PeerStatus, Question, ReconcileSummary, Shared, Status,
+    Action, Addressed, Answer, Input, Note, PathHash, PeerStatus, Question, ReconcileSummary,
+    Shared, Status,
 };
 
 use alloc::boxed::Box;

@@ -6,8 +6,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::code::Cause;
-use crate::inbox::{ExportJob, ExportStep};
 use crate::id::{BatchNo, BlobNo, ConnId, Epoch, ReadNo, SegmentId, Seq, SiteNo};
+use crate::inbox::{ExportJob, ExportStep};
 use crate::ledger::keys_upkeep::RuleId;
 use crate::ledger::read::ReadRequest;
 use crate::ledger::rows::{CounterRow, State};

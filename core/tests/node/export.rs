@@ -352,7 +352,8 @@ fn what_cannot_be_done_at_all_waits_for_the_operator() {
 
 #[test]
 fn a_rule_that_hangs_holds_up_no_other_and_memory_stays_bounded() {
-    let mut site = Site::with(with_rules(&[rule(1, Some("slow*"), false), rule(2, Some("f*"), false)]));
+    let mut site =
+        Site::with(with_rules(&[rule(1, Some("slow*"), false), rule(2, Some("f*"), false)]));
     let mut folder = Folder::default();
     let conn = arrive(&mut site, &[]);
     for i in 0..100 {

@@ -263,7 +263,8 @@ impl Site {
             names => Destinations::named(names.iter().map(|n| n.to_string()).collect()).unwrap(),
         };
         let content = Content::Parked(handle);
-        let submission = Box::new(Submission { meta, to, id, digest, size, content, watched: None });
+        let submission =
+            Box::new(Submission { meta, to, id, digest, size, content, watched: None });
         self.input(Input::Session(
             client,
             SessionEvent::Submit { ticket: TransferNo(ticket), submission },

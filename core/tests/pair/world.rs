@@ -366,7 +366,8 @@ impl World {
         };
         let to = Destinations::named(to.iter().map(|n| n.to_string()).collect()).unwrap();
         let size = body.len() as u64;
-        let submission = Box::new(Submission { meta, to, id, digest, size, content, watched: None });
+        let submission =
+            Box::new(Submission { meta, to, id, digest, size, content, watched: None });
         self.local(i, conn, SessionEvent::Submit { ticket, submission })?;
         self.sites[i].inbox.push_back(Input::Closed { conn, why: String::new() });
         self.run();

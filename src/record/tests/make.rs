@@ -4,10 +4,14 @@ use std::time::Duration;
 
 use consign_core::config::{Config, PeerConfig, Route, SuccessCondition};
 use consign_core::id::*;
+use consign_core::inbox::{ExportStep, FileMark, InboxRule};
 use consign_core::ledger::keys::DueKey;
+use consign_core::ledger::keys_upkeep::RuleId;
 use consign_core::ledger::read::*;
+use consign_core::ledger::read_export::{DueExport, HereSegment};
 use consign_core::ledger::rows::*;
-use consign_core::node::{Input, Question};
+use consign_core::ledger::rows_upkeep::{ExportRow, ExportState};
+use consign_core::node::{Input, PathHash, Question};
 use consign_core::plant::Plant;
 use consign_core::segment::{Class, Destinations, Meta};
 use consign_core::session::*;
@@ -36,7 +40,7 @@ macro_rules! arbitrary {
         fn make(g: &mut Gen) -> $t { <$t>::arbitrary(g) }
     })*};
 }
-arbitrary!(bool, u8, u32, u64, usize, String);
+arbitrary!(bool, u8, u32, u64, i32, i64, usize, String);
 
 impl<T: Make> Make for Option<T> {
     fn make(g: &mut Gen) -> Option<T> {
@@ -98,7 +102,7 @@ macro_rules! tuple {
 }
 tuple!(
     SegmentId, BlobDigest, Seq, BlobNo, BodyNo, SiteNo, BatchNo, ReadNo, TransferNo, Instant,
-    UnixMillis
+    UnixMillis, RuleId, PathHash
 );
 
 macro_rules! one_of {
@@ -112,6 +116,9 @@ one_of!(
     Plant: Plant::ALL,
     State: [State::Scheduled, State::Inflight, State::Acked, State::Failed, State::Deadletter],
     Loss: [Loss::Doubted, Loss::Gone],
+    ExportState: [
+        ExportState::Intent, ExportState::Placed, ExportState::Done, ExportState::Failed
+    ],
     SuccessCondition: [SuccessCondition::OnePeer, SuccessCondition::AllPeers],
 );
 
@@ -130,6 +137,12 @@ fields! {
     Identity { name, fingerprint, not_after }
     PeerLimits { name, max_segment, max_offers }
     Submission { meta, to, id, digest, size, content, watched }
+    WatchedFile { rule, path, inode, size, modified }
+    FileMark { inode, modified }
+    InboxRule { id, from, label, name, command }
+    ExportRow { state, name, since, runs, next_attempt_after, exit, output, error, mark, tries }
+    DueExport { at, rule, seq, row, segment }
+    HereSegment { seq, segment, known }
     Offer { transfer, id, digest, size, to, origin, origin_seq, hops, meta }
     Receipt { id, site, when, outcome }
     Space { free, ledger, ballast_whole }
@@ -156,7 +169,7 @@ fields! {
     PeerConfig { name, address, pin, inbound_quota, rate_limit, window }
     Route { to, via }
     Config {
-        name, peers, routes, success_condition, evict_on_relay, keep_relayed, remember_for,
+        name, peers, routes, inbox, success_condition, evict_on_relay, keep_relayed, remember_for,
         remember_max, keep_deadletter, keep_receipts, keep, scrub_rate, audit_max, max_retries, strict_attempts, backoff_initial, backoff_max,
         ack_timeout, expire_after, session_max_age, max_bytes, max_segments, max_segment, min_free,
         ledger_max, inline_max, buffered_bytes, session_bytes, peer_sessions, partial_ttl,
@@ -211,6 +224,9 @@ variants! {
         { let _ = g; Question::Status },
         Question::Progress(Make::make(g)),
         { let _ = g; Question::Stop },
+        { let _ = g; Question::InboxRun },
+        Question::InboxRetry(Make::make(g)),
+        Question::Unwatch(Make::make(g), Make::make(g)),
     }
     Answer: g {
         Answer::Lookup(Make::make(g)),
@@ -219,6 +235,17 @@ variants! {
         with!(g, Answer::Segments { rows, end }),
         Answer::Held(Make::make(g)),
         Answer::Recovery(Make::make(g)),
+        with!(g, Answer::DueExports { rows, next }),
+        Answer::Exports(Make::make(g)),
+        with!(g, Answer::SegmentsHere { rows, last, end }),
+    }
+    ExportStep: g {
+        with!(g, ExportStep::Named { name, mark }),
+        ExportStep::Lost(Make::make(g)),
+        { let _ = g; ExportStep::Placed },
+        with!(g, ExportStep::Ran { exit, output, error }),
+        ExportStep::Later(Make::make(g)),
+        ExportStep::Never(Make::make(g)),
     }
     SessionEvent: g {
         SessionEvent::Ready(Make::make(g)),
@@ -251,6 +278,7 @@ variants! {
         with!(g, Input::Checked { seen, missing }),
         with!(g, Input::Swept { folder, quarantined }),
         Input::Space(Make::make(g)),
+        with!(g, Input::Export { job, step }),
         { let _ = g; Input::Timer },
         { let _ = g; Input::Turn },
         { let _ = g; Input::Stop },
