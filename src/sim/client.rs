@@ -42,6 +42,13 @@ impl Job {
         let id = segment_id(&meta, &digest);
         Job { meta, to, body, digest, id }
     }
+
+    /// The same content under the same name, once more.
+    #[must_use]
+    pub fn again(&self, instance: [u8; 16]) -> Job {
+        let meta = Meta { instance: instance.to_vec(), ..self.meta.clone() };
+        Job { id: segment_id(&meta, &self.digest), meta, ..self.clone() }
+    }
 }
 
 /// Content that `key` stands for: the same key and length give the same bytes.
@@ -141,7 +148,9 @@ impl Client {
                 Promise::Accept { .. }
                 | Promise::Start { .. }
                 | Promise::Send(_)
-                | Promise::Ack { .. } => {}
+                | Promise::Ack { .. }
+                | Promise::Receipt(_)
+                | Promise::ReceiptOk { .. } => {}
             },
             SessionCommand::Refuse { refusal, .. } => {
                 self.leave(out);

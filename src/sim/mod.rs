@@ -15,7 +15,9 @@
 pub mod audit;
 pub mod client;
 pub mod clocks;
+pub mod keeping;
 pub mod net;
+mod people;
 pub mod process;
 pub mod queue;
 pub mod rng;

@@ -170,6 +170,7 @@ fn calm(sites: usize) -> Options {
     options.sites = sites;
     options.topology = Topology::Mesh;
     options.knobs = super::swarm::Knobs::usual();
+    options.keeping = super::keeping::Keeping::usual();
     options.large = 0;
     options
 }

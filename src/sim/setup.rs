@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use consign_core::config::{Config, PeerConfig};
+use consign_core::config::Config;
 use consign_core::tls::TlsSetup;
 
 use crate::exit::Failure;
@@ -27,14 +27,23 @@ impl Options {
             (false, true) => Some(*a),
             (true, true) | (false, false) => None,
         });
-        let peer = |ix| PeerConfig::new(name(ix), name(ix));
-        let k = &self.knobs;
+        let (k, keeping) = (&self.knobs, &self.keeping);
+        let peer = |ix| keeping.peer(&name(ix));
         // The last site refuses what is longer: poison for whoever sends it.
         let picky = self.rates.of(Kind::Poison) > 0 && ix + 1 == self.sites;
         Config {
             name: name(ix),
             peers: neighbours.map(peer).collect(),
+            routes: keeping.routes(ix, self.sites, links),
             success_condition: k.success,
+            evict_on_relay: keeping.evict,
+            keep_relayed: keeping.keep_relayed,
+            keep: keeping.keep(k.ack_timeout),
+            remember_for: keeping.remember_for,
+            remember_max: keeping.remember_max,
+            keep_deadletter: keeping.keep_deadletter,
+            keep_receipts: keeping.keep_receipts,
+            audit_max: keeping.audit_max,
             max_retries: k.max_retries,
             strict_attempts: k.strict_attempts,
             backoff_initial: k.backoff_initial,

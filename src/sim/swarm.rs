@@ -10,6 +10,7 @@ use consign_core::config::SuccessCondition;
 use consign_core::limits::WINDOW;
 use consign_core::plant::Plant;
 
+use super::keeping::Keeping;
 use super::net::{NetFaults, Topology};
 use super::rng::Rng;
 use super::store::{Latency, StoreFaults};
@@ -247,6 +248,8 @@ pub struct Options {
     pub longest: u64,
     /// What the sites go by.
     pub knobs: Knobs,
+    /// What they keep, by way of whom they send, and what people do.
+    pub keeping: Keeping,
     /// A rule that every site drops on purpose.
     pub plant: Option<Plant>,
 }
@@ -303,6 +306,7 @@ impl Options {
             large,
             longest: *rng.pick(&[100 << 10, 300 << 10, 1 << 20]),
             knobs: Knobs::draw(&mut rng),
+            keeping: Keeping::draw(seed),
             plant: None,
         }
     }
@@ -374,7 +378,7 @@ impl fmt::Display for Options {
         write!(f, " ack_timeout={:?} max_bytes={}", k.ack_timeout, k.max_bytes)?;
         write!(f, " inline_max={} checkpoint={}", k.inline_max, k.checkpoint_every)?;
         write!(f, " session_bytes={} window={}", k.session_bytes, k.window)?;
-        write!(f, " full_at_end={} faults=", k.full_at_end)?;
+        write!(f, " full_at_end={} {} faults=", k.full_at_end, self.keeping)?;
         let rates: Vec<String> =
             self.rates.on().map(|kind| format!("{kind}:{}", self.rates.of(kind))).collect();
         f.write_str(&rates.join(","))?;

@@ -12,8 +12,6 @@ use super::world::{Event, World};
 const EVERY: Duration = Duration::from_secs(5);
 const PER_MINUTE: u32 = 12;
 const SECOND: u64 = 1_000_000;
-/// A quota that no run reaches.
-const PLENTY: u64 = 100 << 30;
 
 impl World {
     /// Plans the weather and what is certain to go wrong.
@@ -142,17 +140,7 @@ impl World {
             if site.process.is_none() && !site.starting {
                 self.plan_start(ix);
             }
-            self.raise_quota(ix);
-        }
-    }
-
-    /// Nothing is released yet: a site over its quota has no end but that somebody raises it.
-    fn raise_quota(&mut self, ix: SiteIx) {
-        let config = &mut self.sites[ix].config;
-        if config.max_bytes < PLENTY {
-            config.max_bytes = PLENTY;
-            self.watch.audit.configured(ix, config);
-            self.stop(ix);
+            self.open_up(ix);
         }
     }
 

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use consign_core::segment::{Class, Destinations, Meta};
 
 use super::client::{Job, content};
+use super::keeping::GHOST;
 use super::seen::SiteIx;
 use super::swarm::Kind;
 use super::time::Micros;
@@ -46,11 +47,31 @@ impl World {
             if self.recent.len() == RECENT {
                 self.recent.pop_front();
             }
+            self.comes_later(ix, &job);
             self.recent.push_back(job);
         } else {
             let at = self.now.plus(self.rng.between(1, 20) * SECOND);
             self.queue.plan(at, Event::Submit(ix, Some(Box::new(job))));
         }
+    }
+
+    /// The same comes again seconds to minutes later, there or elsewhere: by then it may be delivered,
+    /// given up, or gone.
+    fn comes_later(&mut self, ix: SiteIx, job: &Job) {
+        let keeping = &self.options.keeping;
+        let (later, again) = (self.deeds.chance(keeping.later), self.deeds.chance(keeping.again));
+        let (wait, there) = (self.deeds.between(1, 300), self.deeds.chance(800_000));
+        let other = self.deeds.below(self.sites.len() as u64) as SiteIx;
+        let instance = std::array::from_fn(|_| self.deeds.below(256) as u8);
+        let job = match (later, again) {
+            (_, true) => job.again(instance),
+            (true, false) => job.clone(),
+            (false, false) => return,
+        };
+        let at = self.now.plus(wait * SECOND);
+        let ix = if there { ix } else { other };
+        let job = if there { job } else { Job { to: self.destinations(ix), ..job } };
+        self.queue.plan(at, Event::Submit(ix, Some(Box::new(job))));
     }
 
     /// Clients that were refused for now, or lost their connection, may come again.
@@ -88,6 +109,7 @@ impl World {
     fn meta(&mut self, ix: SiteIx, number: u64) -> Meta {
         let class = *self.rng.pick(&Class::ALL);
         let expires = self.rng.chance(20_000);
+        let expires = self.deeds.chance(self.options.keeping.expires) || expires;
         let wall = self.sites[ix].clocks.now(self.now).wall.0;
         let expires_at = expires.then(|| wall + self.rng.between(1, 300) * 1000);
         Meta { name: format!("s{number}"), class, expires_at, ..Meta::default() }
@@ -120,6 +142,13 @@ impl World {
         }
         if self.rng.chance(5_000) {
             names.push("nowhere".to_string());
+        }
+        // What has no way from here any more is refused, and the client says so.
+        for route in &self.sites[ix].config.routes {
+            let share = if route.to == GHOST { 20_000 } else { 400_000 };
+            if self.deeds.chance(share) {
+                names.push(route.to.clone());
+            }
         }
         Destinations::named(names).unwrap_or(Destinations::All)
     }

@@ -73,6 +73,8 @@ pub struct Site {
     pub on_ballast: bool,
     /// Whether a start is planned.
     pub starting: bool,
+    /// What it goes by from its next start on, if that has changed.
+    pub next: Option<Config>,
     inbox: VecDeque<Input>,
     rng: Rng,
 }
@@ -93,6 +95,8 @@ pub struct World {
     pub queue: Queue<Event>,
     /// The world's chance.
     pub rng: Rng,
+    /// Chance in what people do and hand in beyond that.
+    pub deeds: Rng,
     /// Faults as they are now.
     pub rates: Rates,
     /// What clients have handed in of late, to be handed in again.
@@ -131,6 +135,7 @@ impl World {
                 frozen_until: Micros::ZERO,
                 on_ballast: false,
                 starting: false,
+                next: None,
                 inbox: VecDeque::new(),
                 rng: stream(2),
             });
@@ -149,6 +154,7 @@ impl World {
             watch,
             queue: Queue::default(),
             rng,
+            deeds: Rng::stream(seed, 6),
             recent: VecDeque::new(),
             jobs: 0,
             tls,
@@ -379,6 +385,8 @@ impl World {
         if site.process.is_some() {
             return;
         }
+        self.edit_config(ix);
+        let site = &mut self.sites[ix];
         let recovery = match site.store.recover() {
             Ok(recovery) => recovery,
             Err(fault) => {

@@ -13,7 +13,7 @@ use crate::ledger::keys_upkeep::{self, ExpiryKind, RuleId};
 use crate::ledger::read::ReadRequest;
 use crate::ledger::read_export::HereSegment;
 use crate::ledger::rows_upkeep::{ExportRow, ExportState, WatchedRow};
-use crate::session::{SessionCommand, WatchedFile};
+use crate::session::{SessionCommand, Submission};
 use crate::time::{Now, UnixMillis};
 
 /// Segments looked at in one slice.
@@ -176,9 +176,10 @@ impl Node {
         self.more = true;
     }
 
-    /// The file of a watched directory that a segment is: remembered in the batch that accepts it, so
-    /// that it is taken once.
-    pub(super) fn put_watched(&mut self, now: Now, file: &WatchedFile, id: crate::id::SegmentId) {
+    /// The file of a watched directory that a submission is: remembered in the batch that accepts it,
+    /// so that it is taken once. Returns whether it is one.
+    pub(super) fn put_watched(&mut self, now: Now, submission: &Submission) -> bool {
+        let Some(file) = &submission.watched else { return false };
         let hash = *blake3::hash(&file.path).as_bytes();
         let row = WatchedRow {
             path: file.path.clone(),
@@ -186,10 +187,11 @@ impl Node {
             size: file.size,
             modified: file.modified,
             seen_at: now.wall.0,
-            accepted: Some(id),
+            accepted: Some(submission.id),
             error: alloc::string::String::new(),
         };
         self.stage.batch.put(Table::Watched, &keys_upkeep::watched(file.rule, &hash), &row);
+        true
     }
 
     /// Files that are not there any more need not be remembered. What does not fit is asked again.

@@ -8,8 +8,9 @@
 //! | file | holds |
 //! |---|---|
 //! | `conns` | who may connect, session epochs, dialling |
-//! | `accept`, `admit`, `take`, `incoming` | lookups, admission, new rows, reservations |
+//! | `accept`, `admit`, `take`, `again`, `incoming` | lookups, admission, new rows, what is held already, reservations |
 //! | `deliver`, `verdict`, `scanned`, `window`, `peer` | claims, outcomes, due windows |
+//! | `route`, `receipt` | sites behind others: where to, and what becomes of it there |
 //! | `stage`, `book` | staged rows and counters; the overlay over the store's answers |
 //! | `remove` | what leaves the ledger, and the record of it |
 //! | `full` | a full disk |
@@ -19,6 +20,7 @@
 
 mod accept;
 mod admit;
+mod again;
 mod book;
 mod conns;
 mod deliver;
@@ -27,9 +29,11 @@ mod export_acts;
 mod full;
 mod incoming;
 mod peer;
+mod receipt;
 mod reconcile;
 mod recover;
 mod remove;
+mod route;
 mod scanned;
 mod stage;
 mod status;
@@ -41,6 +45,7 @@ mod window;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use accept::inline_charge;
 pub use recover::RecoverError;
 pub use types::{
     Action, Addressed, Answer, Input, Note, PathHash, PeerStatus, Question, ReconcileSummary,
@@ -95,6 +100,7 @@ enum Asked {
     Missing,
     Exports,
     ExportAct,
+    PassBack(ConnId),
 }
 
 /// The node. See the module's documentation. A copy goes its own way from then on: that is how every
@@ -211,8 +217,13 @@ impl Node {
             SessionEvent::Ask { ticket, question } => {
                 self.question(now, conn, ticket, &question, out)
             }
-            // Nothing is routed by way of others in this version, so nobody owes receipts.
-            SessionEvent::Receipt(_) | SessionEvent::ReceiptOk { .. } => {}
+            SessionEvent::Receipt(receipt) => {
+                let what = What::Receipt(receipt);
+                self.pend(Pending { conn, transfer: TransferNo(0), source, what });
+            }
+            SessionEvent::ReceiptOk { id, site, later } => {
+                self.receipt_answered(conn, id, &site, later);
+            }
             SessionEvent::Want { transfer, .. } => self.unwanted(conn, transfer, out),
             SessionEvent::Fault(text) => self.faulted(conn, text, out),
         }
@@ -275,6 +286,9 @@ impl Node {
                 self.here_found(now, rows, last, end);
             }
             (Asked::ExportAct, Rows::Exports(rows)) => self.retry_found(now, rows, as_of),
+            (Asked::PassBack(conn), Rows::PassBack { rows, end }) => {
+                self.pass_back_read(conn, rows, end);
+            }
             (asked, body) => unreachable!("{asked:?} was answered by {body:?}"),
         }
         if !open {
@@ -300,6 +314,8 @@ impl Node {
         self.scan(out);
         self.look_up(out);
         self.export(now, out);
+        self.page_receipts(out);
+        self.adopt_orphans(now);
         self.retire(now, out);
         self.dial(now, out);
         self.probe(now, out);
@@ -383,9 +399,9 @@ impl Node {
         if self.stopping {
             return None;
         }
-        let live = self.peers.values().filter(|p| p.session.is_some() && !p.held);
-        let due = live.filter_map(|p| {
-            let due = self.now.instant_of(p.next_due()?).max(p.claim_at);
+        let due = self.peers.values().filter(|p| !p.held).filter_map(|p| {
+            let hop = self.peers.get(&p.hop()).filter(|hop| hop.session.is_some() && !hop.held)?;
+            let due = self.now.instant_of(p.next_due()?).max(hop.claim_at);
             // What is due and not claimed waits for an input: an outcome, a commit, a HELLO.
             (due > self.now.mono).then_some(due)
         });

@@ -9,7 +9,7 @@ use consign_core::ledger::rows::{
     BlobRow, Body, DeliveryRow, IncomingRow, MetaName, SegmentRow, State,
 };
 use consign_core::ledger::{Table, keys};
-use consign_core::segment::Destinations;
+use consign_core::segment::{Destinations, Meta};
 use consign_core::store::{Batch, Op};
 
 use super::Desk;
@@ -45,6 +45,19 @@ pub(super) struct Touched {
     pub incoming: Vec<BlobNo>,
     /// Identities that are not looked up any more.
     pub lost: Vec<(SegmentId, Seq)>,
+}
+
+/// Whether a segment may change like that: its origin, or this site itself, may accept it anew with a
+/// newer number, and its expiry may rise.
+fn may_become(old: &SegmentRow, new: &SegmentRow) -> bool {
+    let accepted_here = new.origin.is_empty() && new.origin_seq > 0;
+    let origin = (&old.origin, old.origin_seq) == (&new.origin, new.origin_seq)
+        || (old.origin == new.origin && new.origin_seq > old.origin_seq)
+        || accepted_here;
+    let same = Meta { expires_at: old.meta.expires_at, ..new.meta.clone() } == old.meta;
+    let rises = old.meta.expires_at == new.meta.expires_at
+        || old.meta.expires_at.is_some_and(|old| new.meta.expires_at.is_none_or(|at| at > old));
+    origin && same && rises
 }
 
 impl Desk<'_> {
@@ -217,7 +230,8 @@ impl Desk<'_> {
 
     fn put_meta(&mut self, name: MetaName, value: u64) -> Check {
         let before = self.site.disk.meta(name);
-        let goes_down = matches!(name, MetaName::UsedBytes | MetaName::Segments);
+        let goes_down =
+            matches!(name, MetaName::UsedBytes | MetaName::Segments | MetaName::Unplaced);
         let invariant = if name == MetaName::TimeHigh { "I18" } else { "I2" };
         demand(goes_down || value >= before, invariant, None, || {
             format!("{name:?} goes back from {before} to {value}")
@@ -238,8 +252,7 @@ impl Desk<'_> {
             Some(old) => {
                 let kept = (old.id, old.digest, old.size, old.body, old.from, old.accepted_at)
                     == (id, row.digest, row.size, row.body, row.from, row.accepted_at)
-                    && (&old.origin, old.origin_seq, &old.meta)
-                        == (&row.origin, row.origin_seq, &row.meta);
+                    && may_become(old, &row);
                 demand(kept, "I2", Some(old.id), || {
                     format!("number {seq} becomes something else: {old:?}, now {row:?}")
                 })?;

@@ -141,7 +141,8 @@ pub(super) fn name(table: Table, key: &[u8]) -> Option<Name> {
         | Table::Nonces
         | Table::Nodes
         | Table::Clients
-        | Table::Receipts => return Some(Name::Foreign),
+        | Table::Receipts
+        | Table::PassBack => return Some(Name::Foreign),
     };
     rest.is_empty().then_some(name)
 }
