@@ -183,3 +183,6 @@ impl Rules {
         earlier.push(Dir { section, path: path.clone(), at: at.clone() });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -74,15 +74,15 @@ impl Files {
         self.files.remove(path);
     }
 
-    /// The next file that is whole and not taken.
-    pub(super) fn next(&self, now: Instant) -> Option<(Vec<u8>, File)> {
+    /// Files that are whole and not taken.
+    pub(super) fn due(&self, now: Instant) -> Vec<(Vec<u8>, File)> {
         let due = |state: &State| match state {
             State::Since(since) => now.saturating_duration_since(*since) >= self.quiet,
             State::Failed(_, until) => now >= *until,
             State::Taken => false,
         };
-        let found = self.files.iter().find(|(_, (_, state))| due(state));
-        found.map(|(path, (file, _))| (path.clone(), *file))
+        let found = self.files.iter().filter(|(_, (_, state))| due(state));
+        found.map(|(path, (file, _))| (path.clone(), *file)).collect()
     }
 
     /// It changed while it was read: it has to come to rest again.

@@ -24,6 +24,13 @@ use crate::exit::{Exit, Failure};
 /// Files forgotten in one request.
 const FORGET: usize = 32;
 
+/// Why a file was not taken.
+pub(super) struct Refused {
+    pub(super) why: String,
+    /// Whether the next one would fail alike: the site is full, or stops.
+    pub(super) everybodys: bool,
+}
+
 /// What talks to the site.
 pub(super) struct Hand<'a> {
     rule: &'a WatchRule,
@@ -84,7 +91,7 @@ impl<'a> Hand<'a> {
         files: &mut Files,
         path: &[u8],
         file: File,
-    ) -> Result<(), String> {
+    ) -> Result<(), Refused> {
         match self.submit(path, file) {
             Ok(()) => {
                 self.taken += 1;
@@ -98,7 +105,8 @@ impl<'a> Hand<'a> {
             }
             Err(failure) => {
                 files.failed(path, Instant::now());
-                Err(problem(path, failure.message))
+                let everybodys = matches!(failure.exit, Exit::TryLater | Exit::Unreachable);
+                Err(Refused { why: problem(path, failure.message), everybodys })
             }
         }
     }

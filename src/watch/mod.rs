@@ -30,6 +30,8 @@ use hand::Hand;
 
 /// How often a directory is looked through.
 const EVERY: Duration = Duration::from_secs(1);
+/// And no oftener than this, however short `quiet` is.
+const LEAST: Duration = Duration::from_millis(20);
 /// Looking takes at most one part in so many of the time.
 const SHARE: u32 = 10;
 
@@ -171,7 +173,7 @@ fn now() -> (Instant, i64) {
 fn watch(rule: &WatchRule, socket: &Path, at: usize, states: &WatchStates, stop: &Stop) {
     let mut hand = Hand::new(rule, socket);
     let mut files = Files::new(rule.quiet);
-    let every = EVERY.min(rule.quiet);
+    let every = EVERY.min(rule.quiet).max(LEAST);
     let mut known = false;
     loop {
         let began = Instant::now();
@@ -214,12 +216,15 @@ fn turn(
         hand.forget(files, &gone)?;
     }
     let mut trouble = seen.trouble;
-    while let Some((path, file)) = files.next(now().0) {
+    for (path, file) in files.due(now().0) {
         if stop.is_set() {
             return Ok(());
         }
-        if let Err(why) = hand.take(files, &path, file) {
-            trouble = why;
+        if let Err(refused) = hand.take(files, &path, file) {
+            trouble = refused.why;
+            if refused.everybodys {
+                break;
+            }
         }
     }
     if rule.remove {

@@ -48,7 +48,7 @@ impl Clock {
 fn a_file_is_whole_when_it_has_been_at_rest() {
     let mut clock = Clock::new();
     let mut files = Files::new(QUIET);
-    let next = |files: &Files, clock: &Clock| files.next(clock.now()).map(|(path, _)| path);
+    let next = |files: &Files, clock: &Clock| files.due(clock.now()).pop().map(|(path, _)| path);
     // It grows, and comes to rest.
     for size in 0..5 {
         let grown = file(1, WALL + i64::try_from(size).unwrap(), size);
@@ -80,12 +80,13 @@ fn a_file_that_was_written_long_ago_and_renamed_here_is_whole_at_once() {
     let mut files = Files::new(QUIET);
     let old = WALL - 10_000_000_000;
     files.see(&seen(&[("old", file(1, old, 3)), ("new", file(2, WALL, 3))]), clock.both());
-    assert_eq!(files.next(clock.now()).unwrap().0, b"old");
+    let due: Vec<Vec<u8>> = files.due(clock.now()).into_iter().map(|(path, _)| path).collect();
+    assert_eq!(due, [b"old".to_vec()]);
     files.taken(b"old".to_vec(), file(1, old, 3));
-    assert_eq!(files.next(clock.now()), None);
+    assert!(files.due(clock.now()).is_empty());
     // A time in the future says nothing.
     files.see(&seen(&[("late", file(3, i64::MAX, 3))]), clock.both());
-    assert_eq!(files.next(clock.now()), None);
+    assert!(files.due(clock.now()).is_empty());
 }
 
 #[test]
@@ -95,10 +96,10 @@ fn what_fails_waits_longer_each_time_and_what_changes_comes_to_rest_again() {
     files.see(&seen(&[("a", file(1, 0, 1))]), clock.both());
     let mut waits = Vec::new();
     for _ in 0..12 {
-        assert!(files.next(clock.now()).is_some());
+        assert!(!files.due(clock.now()).is_empty());
         files.failed(b"a", clock.now());
         let mut wait = Duration::ZERO;
-        while files.next(clock.now() + wait).is_none() {
+        while files.due(clock.now() + wait).is_empty() {
             wait += SECOND;
         }
         clock.passed += wait;
@@ -106,8 +107,8 @@ fn what_fails_waits_longer_each_time_and_what_changes_comes_to_rest_again() {
     }
     assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]);
     files.changed(b"a", clock.now());
-    assert!(files.next(clock.now() + SECOND).is_none());
-    assert!(files.next(clock.now() + QUIET).is_some());
+    assert!(files.due(clock.now() + SECOND).is_empty());
+    assert!(!files.due(clock.now() + QUIET).is_empty());
 }
 
 #[test]

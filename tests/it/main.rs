@@ -8,6 +8,7 @@ mod freeze;
 mod full;
 mod hostile;
 mod http;
+mod inbox;
 mod kill;
 mod record;
 mod refuse;
