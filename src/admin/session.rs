@@ -10,7 +10,7 @@ use bytes::Bytes;
 use consign_core::code::Goodbye;
 use consign_core::http::{Conn, Event, Held, Length, Method, Request};
 use consign_core::id::{BlobNo, Handle, Seq, TransferNo};
-use consign_core::node::{Answer, Question};
+use consign_core::node::Question;
 use consign_core::session::{
     ConnInfo, Promise, Session, SessionCommand, SessionEvent, SessionInput, SessionOut,
 };
@@ -21,11 +21,11 @@ use self::admit::limits;
 use self::answer::{found, json, located, stopping};
 use super::AdminContext;
 use super::download::{Download, Step};
-use super::exports::{self, Done};
+use super::exports;
 use super::ledger::{self, Located};
 use super::refusal::No;
 use super::route::{self, Route, Submit};
-use super::shapes::{Segment, Status, Stopping};
+use super::shapes::Segment;
 use super::upload::Upload;
 
 /// Bytes of further requests that may wait behind the present one.
@@ -370,55 +370,6 @@ impl AdminSession {
             | Promise::Ack { .. }
             | Promise::Receipt(_)
             | Promise::ReceiptOk { .. } => {}
-        }
-    }
-
-    fn answer(&mut self, now: Now, ticket: TransferNo, answer: &Answer, out: &mut SessionOut) {
-        match (std::mem::replace(&mut self.task, Task::Idle), answer) {
-            (Task::Ask(asked, Route::Status), Answer::Status(status)) if asked == ticket => {
-                let up = now.mono.since(Instant::ZERO).as_secs();
-                let shape = Status::of(status, &self.context, up);
-                self.shape(now, 200, &[], &shape, out);
-            }
-            (Task::Ask(asked, Route::Ready), Answer::Status(status)) if asked == ticket => {
-                let (code, word) =
-                    if status.stopping { (503, "stopping\n") } else { (200, "ready\n") };
-                self.text(now, code, word, out);
-            }
-            (Task::Ask(asked, Route::Stop), Answer::Stopping) if asked == ticket => {
-                let (schema, pid) = ("consign.stopping/1".into(), std::process::id());
-                let shape = Stopping { schema, stopping: true, pid };
-                self.shape(now, 202, &[], &shape, out);
-            }
-            (Task::Ask(asked, _), Answer::Exports(count)) if asked == ticket => {
-                self.shape(now, 200, &[], &Done::of(*count), out);
-            }
-            (Task::Ask(asked, _), Answer::Unwatched) if asked == ticket => {
-                self.shape(now, 200, &[], &Done::of(0), out);
-            }
-            (Task::Progress(asked, mut segment), Answer::Progress(sent)) if asked == ticket => {
-                for delivery in segment.deliveries.iter_mut().filter(|d| d.state == "sending") {
-                    let mine = sent.iter().find(|(peer, _)| *peer == delivery.peer);
-                    delivery.sent = mine.map(|(_, bytes)| *bytes);
-                }
-                self.shape(now, 200, &[], &segment, out);
-            }
-            (Task::Upload(mut upload), Answer::Status(status)) if upload.ticket() == ticket => {
-                match upload.status(status, out) {
-                    Ok(()) => self.task = Task::Upload(upload),
-                    Err(no) => self.refuse(now, &no, out),
-                }
-            }
-            (
-                other,
-                Answer::Status(_)
-                | Answer::Stopping
-                | Answer::Progress(_)
-                | Answer::Exports(_)
-                | Answer::Unwatched,
-            ) => {
-                self.task = other;
-            }
         }
     }
 

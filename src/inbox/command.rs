@@ -62,7 +62,11 @@ fn ran(
         Ended::Itself(status) if status.success() => (Some(0), String::new()),
         Ended::Itself(status) => (status.code(), format!("the command ended with {status}")),
         Ended::Late => (None, format!("the command took longer than {:?}", rule.timeout)),
-        Ended::Stopped => (None, "the site was stopped while the command ran".to_owned()),
+        // Not the command's fault, and no run of its own.
+        Ended::Stopped => {
+            let why = "the site was stopped while the command ran";
+            return Ok(ExportStep::Later(why.to_owned()));
+        }
     };
     Ok(ExportStep::Ran { exit, output: output.kept, error })
 }

@@ -77,7 +77,11 @@ impl<'a> Hand<'a> {
             for path in some {
                 target.push_str(&format!("&path={}", blake3::hash(path).to_hex()));
             }
-            let _: Done = self.api.json("POST", &target).map_err(|f| f.message)?;
+            let done: Done = self.api.json("POST", &target).map_err(|f| f.message)?;
+            if done.count < some.len() as u64 {
+                // It has no room for that now; the next look asks again.
+                return Ok(());
+            }
             for path in some {
                 files.forget(path);
             }

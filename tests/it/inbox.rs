@@ -73,13 +73,12 @@ fn what_appears_at_one_site_appears_at_the_other() {
         }
         wait::until_true("all files to appear", || files(&into) == expected);
         wait::until_true("their sources to go", || files(&out).is_empty());
-        let open = beta.json(&["inbox", "ls"]);
-        assert!(open.is_empty(), "{open:?}");
         let all = wait::until("exports to be done", || {
             let all = beta.json(&["inbox", "ls", "--all"]);
             all.iter().all(|e| e["state"] == "done").then_some(all)
         });
         assert_eq!(all.len(), expected.len(), "{all:?}");
+        assert!(beta.json(&["inbox", "ls"]).is_empty());
         let watch = alpha.json(&["watch", "ls"]);
         assert_eq!((watch[0]["taken"].as_u64(), watch[0]["error"].as_str()), (Some(4), Some("")));
         assert!(alpha.stop().success() && beta.stop().success());

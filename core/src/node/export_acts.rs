@@ -194,15 +194,15 @@ impl Node {
         true
     }
 
-    /// Files that are not there any more need not be remembered. What does not fit is asked again.
-    pub(super) fn unwatch(&mut self, rule: RuleId, paths: &[PathHash]) {
-        if matches!(self.mode, Mode::Rejudge(_)) {
-            return;
+    /// Files that are not there any more need not be remembered. Returns how many are forgotten; a row
+    /// that a failed commit brings back is found and forgotten at the watcher's next start.
+    pub(super) fn unwatch(&mut self, rule: RuleId, paths: &[PathHash]) -> u64 {
+        if matches!(self.mode, Mode::Rejudge(_)) || !self.stage.room(paths.len()) {
+            return 0;
         }
         for path in paths {
-            if self.stage.room(1) {
-                self.stage.batch.del(Table::Watched, &keys_upkeep::watched(rule, &path.0));
-            }
+            self.stage.batch.del(Table::Watched, &keys_upkeep::watched(rule, &path.0));
         }
+        paths.len() as u64
     }
 }

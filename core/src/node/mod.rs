@@ -14,7 +14,7 @@
 //! | `stage`, `book` | staged rows and counters; the overlay over the store's answers |
 //! | `remove` | what leaves the ledger, and the record of it |
 //! | `full` | a full disk |
-//! | `export`, `export_acts` | inbox rules |
+//! | `export`, `export_look`, `export_acts` | inbox rules |
 //! | `recover`, `reconcile` | start-up |
 //! | `status` | questions |
 
@@ -26,6 +26,7 @@ mod conns;
 mod deliver;
 mod export;
 mod export_acts;
+mod export_look;
 mod full;
 mod incoming;
 mod peer;

@@ -37,10 +37,7 @@ impl Node {
             }
             // There is no rule.
             Question::InboxRun | Question::InboxRetry(_) => Answer::Exports(0),
-            Question::Unwatch(rule, paths) => {
-                self.unwatch(*rule, paths);
-                Answer::Unwatched
-            }
+            Question::Unwatch(rule, paths) => Answer::Unwatched(self.unwatch(*rule, paths)),
         };
         let answer = Arc::new(answer);
         out.push(Action::Command(conn, SessionCommand::Answer { ticket, answer }));

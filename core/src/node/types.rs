@@ -298,8 +298,8 @@ pub enum Answer {
     Stopping,
     /// To [`Question::InboxRun`] and [`Question::InboxRetry`]: exports that were begun; durable.
     Exports(u64),
-    /// To [`Question::Unwatch`].
-    Unwatched,
+    /// To [`Question::Unwatch`]: so many are forgotten; what did not fit is to be asked again.
+    Unwatched(u64),
 }
 
 /// The node at a glance; never the result of a scan.

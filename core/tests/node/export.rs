@@ -17,27 +17,27 @@ use consign_core::store::{CommitFault, Snapshot, Space};
 
 use crate::site::{Site, config, offer_inline, to_alpha};
 
-fn rule(id: u64, name: Option<&str>, command: bool) -> InboxRule {
+pub fn rule(id: u64, name: Option<&str>, command: bool) -> InboxRule {
     InboxRule { id: RuleId(id), name: name.map(String::from), command, ..InboxRule::default() }
 }
 
-fn with_rules(rules: &[InboxRule]) -> Config {
+pub fn with_rules(rules: &[InboxRule]) -> Config {
     Config { inbox: rules.to_vec(), ..config(&["beta"]) }
 }
 
 /// A directory as the exporter sees it: files that lie aside, and those under their names.
 #[derive(Clone, Debug, Default)]
-struct Folder {
+pub struct Folder {
     aside: BTreeMap<(RuleId, Seq), FileMark>,
-    files: BTreeMap<String, (FileMark, SegmentId)>,
+    pub files: BTreeMap<String, (FileMark, SegmentId)>,
     inode: u64,
     /// What was placed, in order, files that were taken away since included.
-    placed: Vec<String>,
-    runs: Vec<(String, u32)>,
+    pub placed: Vec<String>,
+    pub runs: Vec<(String, u32)>,
 }
 
 impl Folder {
-    fn work(&mut self, job: &ExportJob) -> ExportStep {
+    pub fn work(&mut self, job: &ExportJob) -> ExportStep {
         match &job.task {
             ExportTask::Write => {
                 self.inode += 1;
@@ -68,7 +68,7 @@ impl Folder {
     }
 }
 
-fn arrive(site: &mut Site, names: &[&str]) -> ConnId {
+pub fn arrive(site: &mut Site, names: &[&str]) -> ConnId {
     let conn = site.session("beta");
     site.settle();
     for (i, name) in names.iter().enumerate() {
@@ -78,7 +78,7 @@ fn arrive(site: &mut Site, names: &[&str]) -> ConnId {
 }
 
 /// Works until the exporter has nothing more to do.
-fn work(site: &mut Site, folder: &mut Folder) {
+pub fn work(site: &mut Site, folder: &mut Folder) {
     site.settle();
     while let Some(job) = site.exports.pop_front() {
         let step = folder.work(&job);
@@ -87,7 +87,7 @@ fn work(site: &mut Site, folder: &mut Folder) {
     }
 }
 
-fn rows(site: &Site) -> BTreeMap<(RuleId, Seq), ExportRow> {
+pub fn rows(site: &Site) -> BTreeMap<(RuleId, Seq), ExportRow> {
     let mut rows = BTreeMap::new();
     let mut visit = |key: &[u8], value: &[u8]| {
         let row = codec::decode(Table::Exports, key, value).unwrap();
@@ -110,7 +110,7 @@ fn keys(site: &Site) -> usize {
 }
 
 /// Every export that is not over has its key, and no other has one.
-fn audit(site: &Site) {
+pub fn audit(site: &Site) {
     let over = |row: &ExportRow| matches!(row.state, ExportState::Done | ExportState::Failed);
     let open = rows(site).values().filter(|row| !over(row)).count();
     assert_eq!(keys(site), open, "{:?}", rows(site));
@@ -139,7 +139,9 @@ fn what_is_for_this_site_goes_through_the_rule_that_fits() {
     let done: Vec<(u64, u64)> = rows(&site).keys().map(|(r, s)| (r.0, s.0)).collect();
     assert_eq!(done, [(1, 1), (2, 1), (2, 2)]);
     assert_eq!(states(&site), [ExportState::Done; 3]);
-    assert_eq!(folder.placed, ["one.a", "one.a+", "two"]);
+    let mut placed = folder.placed.clone();
+    placed.sort();
+    assert_eq!(placed, ["one.a", "one.a+", "two"]);
     assert_eq!(folder.runs, [("one.a".to_string(), 1)]);
     let ran = &rows(&site)[&(RuleId(1), Seq(1))];
     assert_eq!((ran.exit, ran.output.as_slice(), ran.runs), (Some(0), &b"ok"[..], 1));

@@ -4,6 +4,7 @@
 mod again;
 mod check;
 mod export;
+mod export_life;
 mod full;
 mod hop;
 mod life;

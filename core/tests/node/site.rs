@@ -3,12 +3,15 @@
 // Two test binaries share it, and each uses its part.
 #![allow(dead_code)]
 
+#[path = "offers.rs"]
+mod offers;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use consign_core::code::Refusal;
 use consign_core::config::{Config, PeerConfig};
-use consign_core::id::{BlobDigest, BlobNo, ConnId, Handle, SegmentId, Seq, SiteNo, TransferNo};
+use consign_core::id::{BlobDigest, ConnId, Handle, SegmentId, Seq, SiteNo, TransferNo};
 use consign_core::ledger::check::{self, Finding, Watch};
 use consign_core::ledger::read::{self, ReadRequest, Recovery};
 use consign_core::ledger::rows::{CounterRow, DeliveryRow, SegmentRow, State};
@@ -25,6 +28,8 @@ use consign_core::session::{
 use consign_core::store::{Batch, Errand, Snapshot, StoreFault, StoreRequest};
 use consign_core::time::{Instant, Now, UnixMillis};
 use consign_core::wire::Offer;
+
+pub use offers::{accepted, offer_blob, offer_inline, to_alpha, write};
 
 /// What the pump hands out.
 pub struct Site {
@@ -476,44 +481,4 @@ pub fn recovery(store: &MemStore) -> Recovery {
         consign_core::ledger::read::Answer::Recovery(recovery) => *recovery,
         other => panic!("{other:?}"),
     }
-}
-
-pub fn to_alpha() -> Destinations {
-    Destinations::named(vec!["alpha".into()]).unwrap()
-}
-
-pub fn offer_inline(
-    site: &mut Site,
-    conn: ConnId,
-    transfer: u32,
-    name: &str,
-    to: Destinations,
-) -> Offer {
-    let body = name.as_bytes();
-    let offer = Site::make_offer(name, body, transfer, to);
-    let handle = Handle { conn, number: transfer };
-    site.store.request(conn, StoreRequest::Park { handle, data: body.to_vec().into() });
-    let event = SessionEvent::Offered { offer: Box::new(offer.clone()), body: Some(handle) };
-    site.input(Input::Session(conn, event));
-    offer
-}
-
-pub fn offer_blob(site: &mut Site, conn: ConnId, transfer: u32, body: &[u8]) -> Offer {
-    let offer = Site::make_offer("big", body, transfer, to_alpha());
-    let event = SessionEvent::Offered { offer: Box::new(offer.clone()), body: None };
-    site.input(Input::Session(conn, event));
-    offer
-}
-
-pub fn accepted(site: &mut Site) -> (BlobNo, u64, Vec<u8>) {
-    match site.promises().pop() {
-        Some((_, Promise::Accept { blob, offset, chain, .. })) => (blob, offset, chain),
-        other => panic!("{other:?}"),
-    }
-}
-
-/// Writes a file the way a session would, up to but without its end.
-pub fn write(site: &mut Site, conn: ConnId, blob: BlobNo, offset: u64, data: &[u8]) {
-    assert_eq!(site.store.request(conn, StoreRequest::Create { blob, offset }), None);
-    site.store.request(conn, StoreRequest::Write { blob, data: data.to_vec().into() });
 }

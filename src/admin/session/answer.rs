@@ -4,18 +4,76 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use consign_core::http::{Payload, Response};
-use consign_core::id::SegmentId;
+use consign_core::id::{SegmentId, TransferNo};
 use consign_core::ledger::rows::Body;
+use consign_core::node::Answer;
 use consign_core::session::SessionOut;
 use consign_core::store::StoreFault;
-use consign_core::time::Now;
+use consign_core::time::{Instant, Now};
 
-use super::AdminSession;
+use super::{AdminSession, Task};
+use crate::admin::exports::Done;
 use crate::admin::ledger::{Located, One};
 use crate::admin::refusal::No;
-use crate::admin::shapes::Refused;
+use crate::admin::route::Route;
+use crate::admin::shapes::{Refused, Status, Stopping};
 
 impl AdminSession {
+    /// The node's word.
+    pub(super) fn answer(
+        &mut self,
+        now: Now,
+        ticket: TransferNo,
+        answer: &Answer,
+        out: &mut SessionOut,
+    ) {
+        match (std::mem::replace(&mut self.task, Task::Idle), answer) {
+            (Task::Ask(asked, Route::Status), Answer::Status(status)) if asked == ticket => {
+                let up = now.mono.since(Instant::ZERO).as_secs();
+                let shape = Status::of(status, &self.context, up);
+                self.shape(now, 200, &[], &shape, out);
+            }
+            (Task::Ask(asked, Route::Ready), Answer::Status(status)) if asked == ticket => {
+                let (code, word) =
+                    if status.stopping { (503, "stopping\n") } else { (200, "ready\n") };
+                self.text(now, code, word, out);
+            }
+            (Task::Ask(asked, Route::Stop), Answer::Stopping) if asked == ticket => {
+                let (schema, pid) = ("consign.stopping/1".into(), std::process::id());
+                let shape = Stopping { schema, stopping: true, pid };
+                self.shape(now, 202, &[], &shape, out);
+            }
+            (Task::Ask(asked, _), Answer::Exports(count) | Answer::Unwatched(count))
+                if asked == ticket =>
+            {
+                self.shape(now, 200, &[], &Done::of(*count), out);
+            }
+            (Task::Progress(asked, mut segment), Answer::Progress(sent)) if asked == ticket => {
+                for delivery in segment.deliveries.iter_mut().filter(|d| d.state == "sending") {
+                    let mine = sent.iter().find(|(peer, _)| *peer == delivery.peer);
+                    delivery.sent = mine.map(|(_, bytes)| *bytes);
+                }
+                self.shape(now, 200, &[], &segment, out);
+            }
+            (Task::Upload(mut upload), Answer::Status(status)) if upload.ticket() == ticket => {
+                match upload.status(status, out) {
+                    Ok(()) => self.task = Task::Upload(upload),
+                    Err(no) => self.refuse(now, &no, out),
+                }
+            }
+            (
+                other,
+                Answer::Status(_)
+                | Answer::Stopping
+                | Answer::Progress(_)
+                | Answer::Exports(_)
+                | Answer::Unwatched(_),
+            ) => {
+                self.task = other;
+            }
+        }
+    }
+
     pub(super) fn refuse(&mut self, now: Now, no: &No, out: &mut SessionOut) {
         if !self.conn.awaits_answer() {
             return;
