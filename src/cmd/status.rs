@@ -82,7 +82,11 @@ fn text(status: &Status, before: Option<(&Status, Duration)>, now: SystemTime) -
     let (seen, all) = status.reconciled;
     let checking = match all {
         0 => "checking what is stored".to_owned(),
-        all => format!("checking what is stored: {} of {}", human::thousands(seen.min(all)), human::thousands(all)),
+        all => format!(
+            "checking what is stored: {} of {}",
+            human::thousands(seen.min(all)),
+            human::thousands(all)
+        ),
     };
     let words = [
         (status.stopping, "stopping"),
@@ -100,6 +104,7 @@ fn text(status: &Status, before: Option<(&Status, Duration)>, now: SystemTime) -
     text.push('\n');
     if status.peers.is_empty() {
         text.push_str("no peers\n");
+        push_watched(&mut text, status);
         return text;
     }
     let rows: Vec<Vec<String>> = status
@@ -114,7 +119,15 @@ fn text(status: &Status, before: Option<(&Status, Duration)>, now: SystemTime) -
         })
         .collect();
     text.push_str(&human::table(&head(before.is_some()), &rows));
+    push_watched(&mut text, status);
     text
+}
+
+/// Watched directories, if there are any.
+fn push_watched(text: &mut String, status: &Status) {
+    if !status.watch.is_empty() {
+        text.push_str(&super::watch::table(&status.watch));
+    }
 }
 
 /// The columns; rates are known from the second look on.

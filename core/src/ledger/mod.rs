@@ -11,6 +11,7 @@ pub mod keys_pickup;
 pub mod keys_upkeep;
 pub mod read;
 pub mod read_acts;
+pub mod read_export;
 mod read_receipts;
 mod read_upkeep;
 pub mod rows;

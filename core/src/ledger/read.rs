@@ -6,9 +6,12 @@ use alloc::vec::Vec;
 use minicbor::Decode;
 
 use super::keys::{self, DueKey};
-use super::keys_upkeep::ExpiryKind;
-pub use super::read_upkeep::{Bounded, Expiring, Kept, Oldest, Subject};
+use super::keys_upkeep::{ExpiryKind, RuleId};
 use super::read_acts::{Pick, Picked};
+use super::read_export::{
+    DueExport, DueExports, HereSegment, due_exports, exports_of, segments_here,
+};
+pub use super::read_upkeep::{Bounded, Expiring, Kept, Oldest, Subject};
 use super::rows::{
     BlobRow, CounterRow, DeliveryRow, DigestRow, DoomedRow, IdRow, IncomingRow, InflightRow,
     MetaName, MetaRow, PeerRow, SegmentRow, SourceRow,
@@ -75,6 +78,19 @@ pub enum ReadRequest {
     Kept(Vec<Seq>),
     /// What an operator's act is about.
     Picked(Pick),
+    /// Exports that are due.
+    DueExports(DueExports),
+    /// The exports of a segment, of these rules.
+    Exports(Seq, Vec<RuleId>),
+    /// Segments for this site behind `after`, in order, with the rules that know them.
+    SegmentsHere {
+        /// Not this one and none before it.
+        after: Option<Seq>,
+        /// Segments looked at.
+        limit: usize,
+        /// The rules there are.
+        rules: Vec<RuleId>,
+    },
 }
 
 /// One segment to look up.
@@ -224,6 +240,24 @@ pub enum Answer {
     Kept(Vec<Option<Kept>>),
     /// In order.
     Picked(Picked),
+    /// In order of time.
+    DueExports {
+        /// The exports.
+        rows: Vec<DueExport>,
+        /// Per rule the key from which more may be found; `None` when there is nothing.
+        next: Vec<(RuleId, Option<Vec<u8>>)>,
+    },
+    /// Of one segment.
+    Exports(Vec<(RuleId, super::rows_upkeep::ExportRow)>),
+    /// In order.
+    SegmentsHere {
+        /// Those that are for this site.
+        rows: Vec<HereSegment>,
+        /// The last one that was looked at.
+        last: Option<Seq>,
+        /// Whether there is nothing behind it.
+        end: bool,
+    },
 }
 
 /// Answers a request from a snapshot.
@@ -266,6 +300,11 @@ pub fn read(snapshot: &dyn Snapshot, request: &ReadRequest) -> ReadResult {
         }
         ReadRequest::Recovery => Answer::Recovery(alloc::boxed::Box::new(recovery(snapshot)?)),
         ReadRequest::Picked(pick) => Answer::Picked(super::read_acts::picked(snapshot, pick)?),
+        ReadRequest::DueExports(wanted) => due_exports(snapshot, wanted)?,
+        ReadRequest::Exports(seq, rules) => Answer::Exports(exports_of(snapshot, *seq, rules)?),
+        ReadRequest::SegmentsHere { after, limit, rules } => {
+            segments_here(snapshot, *after, *limit, rules)?
+        }
     };
     Ok(ReadAnswer { as_of: snapshot.as_of(), body })
 }

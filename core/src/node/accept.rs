@@ -143,7 +143,7 @@ impl Node {
 
     pub(super) fn judge(&mut self, now: Now, out: &mut Vec<Action>) {
         while let Some((pending, ..)) = self.found.front() {
-            let rows = STEP_ROWS + 4 * self.reach(pending);
+            let rows = STEP_ROWS + 4 * self.reach(pending) + self.export_rows();
             if !self.stage.growth_room(rows) {
                 return;
             }
@@ -219,7 +219,9 @@ impl Node {
                     .map(|seq| self.settled_before(&pending, offer, seq, &found.receipts, out)),
                 None => self.take_new(now, &pending, &found, out),
             },
-            (What::Received(..) | What::Submit(_), None) => self.take_new(now, &pending, &found, out),
+            (What::Received(..) | What::Submit(_), None) => {
+                self.take_new(now, &pending, &found, out)
+            }
         };
         if let Err((refusal, retry_after, text)) = verdict {
             self.drop_pending(&pending, out);

@@ -72,7 +72,8 @@ impl Node {
         let sessions = self.conns.values_mut().filter_map(|c| c.peer.as_mut());
         for session in sessions.filter(|s| s.ahead.is_bounded()) {
             session.ahead = session.ahead.emptied();
-            for segment in session.transfers.values().filter_map(|(seq, _)| self.book.segment(*seq)) {
+            for segment in session.transfers.values().filter_map(|(seq, _)| self.book.segment(*seq))
+            {
                 session.ahead.add(segment.meta.class, segment.size);
             }
         }

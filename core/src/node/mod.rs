@@ -16,6 +16,7 @@
 //! | `remove`, `evict` | what leaves the ledger, and the record of it |
 //! | `upkeep`, `bounds` | what becomes due by itself: expiry, retention, bounded tables |
 //! | `full` | a full disk |
+//! | `export`, `export_look`, `export_acts` | inbox rules |
 //! | `recover`, `reconcile` | start-up |
 //! | `status` | questions |
 
@@ -28,6 +29,9 @@ mod bounds;
 mod conns;
 mod deliver;
 mod evict;
+mod export;
+mod export_acts;
+mod export_look;
 mod full;
 mod incoming;
 mod passing;
@@ -52,7 +56,8 @@ mod tests;
 pub(crate) use accept::inline_charge;
 pub use recover::RecoverError;
 pub use types::{
-    Action, Addressed, Answer, Input, Note, PeerStatus, Question, ReconcileSummary, Shared, Status,
+    Action, Addressed, Answer, Input, Note, PathHash, PeerStatus, Question, ReconcileSummary,
+    Shared, Status,
 };
 
 use alloc::boxed::Box;
@@ -77,6 +82,7 @@ use book::Book;
 use bounds::Bounds;
 use conns::Conn;
 use deliver::Settlement;
+use export::Exports;
 use full::{Rejudge, Tight};
 use incoming::Incoming;
 use peer::Peer;
@@ -103,6 +109,8 @@ enum Asked {
     Segments,
     Missing,
     Act,
+    Exports,
+    ExportAct,
     PassBack(ConnId),
     Expiry,
     Oldest(Bounded),
@@ -138,6 +146,7 @@ pub struct Node {
     acts: acts::Acts,
     /// Refusals since the start, by their number.
     refusals: [u64; Refusal::ALL.len()],
+    exports: Exports,
     reconcile: Reconcile,
     summary: ReconcileSummary,
     upkeep: Upkeep,
@@ -180,6 +189,7 @@ impl Node {
             Input::Checked { missing, .. } => self.checked(missing, out),
             Input::Swept { folder, quarantined } => self.swept(folder, quarantined),
             Input::Space(space) => self.space_is(space, out),
+            Input::Export { job, step } => self.export_step(job, step),
             Input::Timer => {}
             Input::Turn => self.turn(now, out),
             Input::Stop => self.stop(now, out),
@@ -300,6 +310,13 @@ impl Node {
                 open = self.oldest_read(read, as_of, table, found);
             }
             (Asked::Act, Rows::Picked(picked)) => open = self.act_read(now, read, picked),
+            (Asked::Exports, Rows::DueExports { rows, next }) => {
+                self.exports_found(now, rows, next, out);
+            }
+            (Asked::ExportAct, Rows::SegmentsHere { rows, last, end }) => {
+                self.here_found(now, rows, last, end);
+            }
+            (Asked::ExportAct, Rows::Exports(rows)) => self.retry_found(now, rows, as_of),
             (Asked::PassBack(conn), Rows::PassBack { rows, end }) => {
                 self.pass_back_read(conn, rows, end);
             }
@@ -329,6 +346,7 @@ impl Node {
         self.scan(out);
         self.upkeep(now, out);
         self.look_up(out);
+        self.export(now, out);
         self.page_receipts(out);
         self.adopt_orphans(now);
         self.retire(now, out);
@@ -369,7 +387,8 @@ impl Node {
         let staged = !self.stage.batch.is_empty() || self.stage.committing();
         let flying = self.peers.values().any(|p| !p.flights.is_empty());
         let waiting = !self.found.is_empty() || !self.pending.is_empty();
-        let idle = self.settlements.is_empty() && self.acts.is_idle();
+        let exporting = self.exports.is_busy();
+        let idle = self.settlements.is_empty() && self.acts.is_idle() && !exporting;
         let quiet = !staged && !flying && !waiting && idle;
         if quiet || now.mono >= self.drain_by {
             self.drained = true;
@@ -406,7 +425,7 @@ impl Node {
         let stop = self.stopping.then_some(self.drain_by);
         let stuck = self.stuck_deadline();
         let due = [self.conns_deadline(), self.full_deadline(), self.due_deadline()];
-        let due = due.into_iter().chain([self.upkeep_deadline()]);
+        let due = due.into_iter().chain([self.upkeep_deadline(), self.exports_deadline()]);
         due.chain([partials, stop, stuck]).flatten().min()
     }
 

@@ -89,6 +89,11 @@ impl Reconcile {
         self.phase == Phase::Done
     }
 
+    /// Whether nothing of the last run is in flight any more.
+    pub fn is_settled(&self) -> bool {
+        !self.is_settling()
+    }
+
     /// Whether rows of the last run are still Inflight.
     pub fn is_settling(&self) -> bool {
         !self.startup.is_empty()

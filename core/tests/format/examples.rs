@@ -1,6 +1,7 @@
 //! One fixed row of every table that has rows, every field filled with a value of its own.
 
 use consign_core::id::{BlobDigest, BlobNo, BodyNo, Epoch, SegmentId, Seq, Sha256Digest, SiteNo};
+use consign_core::inbox::FileMark;
 use consign_core::ledger::Table;
 use consign_core::ledger::keys::{self, Key};
 use consign_core::ledger::keys_pickup::{self, ShardKey};
@@ -242,6 +243,8 @@ fn upkeep(v: &mut impl Visit) {
             exit: Some(-1),
             output: b"no such table".to_vec(),
             error: "exit 1".into(),
+            mark: Some(FileMark { inode: 131_078, modified: 1_000_000_001 }),
+            tries: 2,
         };
         v.row(Table::Exports, "ExportRow", &keys_upkeep::export(RULE, SEQ), &export);
     }

@@ -6,6 +6,8 @@ mod again;
 mod attempts;
 mod books;
 mod check;
+mod export;
+mod export_life;
 mod full;
 mod holds;
 mod hop;

@@ -32,6 +32,8 @@ fn segment(seq: u64) -> SegmentRow {
         from: 0,
         loss: None,
         let_go: None,
+        askers: Vec::new(),
+        unplaced: None,
     }
 }
 
