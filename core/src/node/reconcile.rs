@@ -207,8 +207,16 @@ impl Node {
                     None => Some(row),
                 };
                 let Some(row) = row else { continue };
-                if matches!(row.state, State::Scheduled | State::Failed) {
-                    self.prune(now, site, held.seq, row, &segment);
+                match row.state {
+                    State::Scheduled | State::Failed => {
+                        self.prune(now, site, held.seq, row, &segment);
+                    }
+                    // Its receipt could not be told from one of whoever hands it in again.
+                    State::Inflight if row.custody.is_some() => {
+                        self.stage.batch.del(Table::Handed, &keys::peer_seq(site, held.seq));
+                        self.give_up(now, site, held.seq, row, &segment, Cause::Missing);
+                    }
+                    State::Inflight | State::Acked | State::Deadletter => {}
                 }
             }
         }

@@ -21,9 +21,10 @@ impl Node {
         transfer: TransferNo,
         outcome: Outcome,
     ) {
-        let Some(session) = self.conns.get(&conn).and_then(|c| c.peer.as_ref()) else { return };
+        let Some(session) = self.conns.get_mut(&conn).and_then(|c| c.peer.as_mut()) else { return };
         let (hop, epoch) = (session.site, session.epoch);
-        let Some((seq, sites)) = session.transfers.get(&transfer).cloned() else { return };
+        // It is answered: the peer may be offered another.
+        let Some((seq, sites)) = session.transfers.remove(&transfer) else { return };
         self.heard_of(now, hop, &outcome);
         let shared = sites.len() > 1;
         for site in sites {
@@ -60,14 +61,7 @@ impl Node {
     }
 
     /// What it comes to for one site behind `hop`.
-    fn verdict(
-        &self,
-        now: Now,
-        hop: SiteNo,
-        site: SiteNo,
-        seq: Seq,
-        outcome: &Outcome,
-    ) -> Verdict {
+    fn verdict(&self, now: Now, hop: SiteNo, site: SiteNo, seq: Seq, outcome: &Outcome) -> Verdict {
         let backoff = self.backoff();
         let Some(peer) = self.peers.get(&site) else { return Verdict::Dead(Cause::Missing) };
         let segment = self.book.segment(seq);

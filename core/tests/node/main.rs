@@ -1,13 +1,13 @@
 //! The node on a store in memory, driven by hand: scripted stories, and random lives that must end
 //! well.
 
-mod check;
 mod again;
+mod check;
 mod full;
 mod hop;
 mod life;
-mod receive;
 mod receipts;
+mod receive;
 mod relay;
 mod routes;
 mod site;
