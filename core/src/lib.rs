@@ -21,6 +21,7 @@ extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;
 
+pub mod act;
 pub mod code;
 pub mod config;
 #[cfg(feature = "tls")]
@@ -44,6 +45,7 @@ pub mod mem;
 pub mod node;
 pub mod plant;
 pub mod pump;
+pub mod retention;
 pub mod schedule;
 pub mod segment;
 #[cfg(feature = "tls")]

@@ -32,12 +32,21 @@ pub const BATCH_ROWS: usize = 4_096;
 pub const BATCH_BYTES: usize = 8 << 20;
 /// Most claims a session may have in flight: two batches' worth (DESIGN 2.2).
 pub const SESSION_INFLIGHT: usize = 2 * BATCH_ROWS;
+/// Claims that a new session may have in flight. Each ACK allows one more, up to
+/// [`SESSION_INFLIGHT`]: a peer that answers nothing holds little.
+pub const SESSION_BEGINS: usize = 256;
 /// Entries of one (peer, class) window of due deliveries.
 pub const WINDOW: usize = 1_024;
 /// Most claims in one turn of the pump.
 pub const CLAIMS_PER_TURN: usize = 1_024;
 /// Most inputs taken in one turn of the pump.
 pub const TURN_INPUTS: usize = 4_096;
+/// A source that sends content slower than this (bytes per second) …
+pub const SLOW_RATE: u64 = 64 << 10;
+/// … for so many seconds gives way to another that offers the same (DESIGN 3.4).
+pub const SLOW_SECONDS: u64 = 10;
+/// Distance of the events by which a slow source is told from others.
+pub const ARRIVED_EVERY: u64 = SLOW_RATE * SLOW_SECONDS;
 /// Rows of one reconciliation slice.
 pub const SLICE_ROWS: usize = 512;
 /// Credit every session starts with; at least one full OFFER with its body.
@@ -49,6 +58,17 @@ pub const CLASSES: usize = 4;
 /// Rows that growth may fill of a batch; the rest is kept for relief, so that accepting never stops
 /// delivering.
 pub const GROWTH_ROWS: usize = BATCH_ROWS / 4 * 3;
+/// Deliveries or segments that one commit of an operator's act changes at most. Such a batch may have more
+/// than [`BATCH_ROWS`] rows, so that a retry is one commit; its bytes stay within [`BATCH_BYTES`].
+pub const ACT_ROWS: usize = 20_000;
+/// Most ledger rows of a batch with an act in it.
+pub const ACT_BATCH_ROWS: usize = ACT_ROWS * 8 + BATCH_ROWS;
+/// Bytes that one commit of an act writes at most.
+pub const ACT_BYTES: usize = 6 << 20;
+/// Rows of one page that an act reads.
+pub const ACT_PAGE: usize = 1_024;
+/// Acts that may wait for their turn.
+pub const ACTS_MAX: usize = 64;
 /// Segments of one lookup.
 pub const LOOKUP_MAX: usize = 512;
 /// Peers that may wait for receipts of one segment, counted for each site they asked for.
@@ -56,6 +76,7 @@ pub const ASKERS_MAX: usize = 64;
 /// Receipts a peer may be told without having answered.
 pub const RECEIPTS_OPEN: usize = 256;
 
+const _: () = assert!(ACT_BYTES + (2 << 20) <= BATCH_BYTES);
 const _: () = assert!(SEGMENT_MAX + 64 < FRAME_MAX);
 const _: () = assert!(INLINE_MAX + META_MAX + DESTINATIONS_MAX * (SITE_NAME_MAX + 8) < FRAME_MAX);
 const _: () = assert!(CREDIT_START as usize >= 2 * INLINE_MAX);

@@ -149,7 +149,8 @@ impl Client {
                 | Promise::Send(_)
                 | Promise::Ack { .. }
                 | Promise::Receipt(_)
-                | Promise::ReceiptOk { .. } => {}
+                | Promise::ReceiptOk { .. }
+                | Promise::Done { .. } => {}
             },
             SessionCommand::Refuse { refusal, .. } => {
                 self.leave(out);
@@ -159,7 +160,9 @@ impl Client {
                 self.leave(out);
                 out.told = Some(Told::Refused("stopping", true));
             }
-            SessionCommand::Allowance(_) | SessionCommand::Answer { .. } => {}
+            SessionCommand::Allowance(_)
+            | SessionCommand::Pace(_)
+            | SessionCommand::Answer { .. } => {}
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod cli;
 mod damage;
+mod deadletters;
 mod deliver;
 mod disk;
 mod freeze;
@@ -9,6 +10,7 @@ mod full;
 mod hostile;
 mod http;
 mod kill;
+mod mixed;
 mod record;
 mod refuse;
 mod resume;

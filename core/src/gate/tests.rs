@@ -28,6 +28,7 @@ fn number(promise: &Promise) -> u32 {
         Promise::Start { .. }
         | Promise::Send(_)
         | Promise::Accept { .. }
+        | Promise::Done { .. }
         | Promise::Receipt(_)
         | Promise::ReceiptOk { .. }
         | Promise::Accepted { .. } => panic!("only acks are promised here"),
@@ -42,6 +43,7 @@ fn released(out: &[(ConnId, SessionCommand)]) -> Vec<(u32, u32)> {
             }
             SessionCommand::Refuse { .. }
             | SessionCommand::Allowance(_)
+            | SessionCommand::Pace(_)
             | SessionCommand::Answer { .. }
             | SessionCommand::Close { .. } => panic!("the gate releases promises only"),
         })

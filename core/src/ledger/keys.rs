@@ -102,6 +102,36 @@ pub fn deadletter(at: UnixMillis, seq: Seq, site: SiteNo) -> Key {
     Key::EMPTY.and(&at.0.to_be_bytes()).and(&seq.0.to_be_bytes()).and(&site.0.to_be_bytes())
 }
 
+/// Reads a `deadletters` key; `None` when it is not one.
+#[must_use]
+pub fn parse_deadletter(bytes: &[u8]) -> Option<DeadKey> {
+    let mut rest = bytes;
+    let at = UnixMillis(u64::from_be_bytes(take(&mut rest)?));
+    let seq = Seq(u64::from_be_bytes(take(&mut rest)?));
+    let site = SiteNo(u32::from_be_bytes(take(&mut rest)?));
+    rest.is_empty().then_some(DeadKey { at, seq, site })
+}
+
+/// A key of `deadletters`, in its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct DeadKey {
+    /// When it was given up.
+    pub at: UnixMillis,
+    /// The segment.
+    pub seq: Seq,
+    /// The destination.
+    pub site: SiteNo,
+}
+
+impl DeadKey {
+    /// Its bytes.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        deadletter(self.at, self.seq, self.site)
+    }
+}
+
 /// `unmet`: (ms, seq).
 #[must_use]
 pub fn unmet(at: UnixMillis, seq: Seq) -> Key {

@@ -8,7 +8,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 use crate::id::{BatchNo, BlobDigest, BlobNo, ReadNo, SegmentId, Seq, SiteNo};
 use crate::ledger::rows::{BlobRow, DeliveryRow, SegmentRow};
-use crate::ledger::rows_upkeep::ReceiptRow;
+use crate::ledger::rows_upkeep::{ReceiptRow, RememberedRow};
 
 /// A segment that something in memory needs.
 #[derive(Clone, Debug)]
@@ -20,21 +20,41 @@ pub(super) struct Active {
     changed: BatchNo,
 }
 
+/// A delivery that changed.
+#[derive(Clone, Debug)]
+struct Changed {
+    batch: BatchNo,
+    row: Option<DeliveryRow>,
+    /// Whether its segment is kept in memory with it.
+    holds: bool,
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Entry {
     Segment(Seq),
     Delivery(SiteNo, Seq),
     Id(SegmentId),
-    Blob(BlobDigest),
+    Blob(BlobNo),
+    Digest(BlobDigest),
+    Gone(Seq),
+    Removed(SegmentId),
     Receipt(Seq, SiteNo),
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Book {
     segments: BTreeMap<Seq, Active>,
-    deliveries: BTreeMap<(SiteNo, Seq), (BatchNo, Option<DeliveryRow>)>,
-    ids: BTreeMap<SegmentId, (BatchNo, Seq)>,
-    blobs: BTreeMap<BlobDigest, (BatchNo, BlobNo, BlobRow)>,
+    deliveries: BTreeMap<(SiteNo, Seq), Changed>,
+    /// Where ids lead; `None` is nowhere.
+    ids: BTreeMap<SegmentId, (BatchNo, Option<Seq>)>,
+    /// Content files; `None` is removed.
+    blobs: BTreeMap<BlobNo, (BatchNo, Option<BlobRow>)>,
+    /// Where digests lead; `None` is nowhere.
+    digests: BTreeMap<BlobDigest, (BatchNo, Option<BlobNo>)>,
+    /// Segments that were removed.
+    gone: BTreeMap<Seq, BatchNo>,
+    /// Their ids, with what is remembered of them.
+    removed: BTreeMap<SegmentId, (BatchNo, Option<RememberedRow>)>,
     receipts: BTreeMap<(Seq, SiteNo), (BatchNo, ReceiptRow)>,
     log: VecDeque<(BatchNo, Entry)>,
     open: BTreeMap<ReadNo, BatchNo>,
@@ -80,8 +100,10 @@ impl Book {
             match entry {
                 Entry::Segment(seq) => self.drop_segment(seq, floor),
                 Entry::Delivery(site, seq) => {
-                    if self.deliveries.get(&(site, seq)).is_some_and(|d| d.0 == batch) {
-                        self.deliveries.remove(&(site, seq));
+                    let key = (site, seq);
+                    if self.deliveries.get(&key).is_some_and(|d| d.batch == batch)
+                        && self.deliveries.remove(&key).is_some_and(|d| d.holds)
+                    {
                         self.release(seq);
                     }
                 }
@@ -90,14 +112,29 @@ impl Book {
                         self.ids.remove(&id);
                     }
                 }
+                Entry::Blob(blob) => {
+                    if self.blobs.get(&blob).is_some_and(|b| b.0 == batch) {
+                        self.blobs.remove(&blob);
+                    }
+                }
+                Entry::Digest(digest) => {
+                    if self.digests.get(&digest).is_some_and(|d| d.0 == batch) {
+                        self.digests.remove(&digest);
+                    }
+                }
+                Entry::Gone(seq) => {
+                    if self.gone.get(&seq) == Some(&batch) {
+                        self.gone.remove(&seq);
+                    }
+                }
+                Entry::Removed(id) => {
+                    if self.removed.get(&id).is_some_and(|r| r.0 == batch) {
+                        self.removed.remove(&id);
+                    }
+                }
                 Entry::Receipt(seq, site) => {
                     if self.receipts.get(&(seq, site)).is_some_and(|r| r.0 == batch) {
                         self.receipts.remove(&(seq, site));
-                    }
-                }
-                Entry::Blob(digest) => {
-                    if self.blobs.get(&digest).is_some_and(|b| b.0 == batch) {
-                        self.blobs.remove(&digest);
                     }
                 }
             }
@@ -157,16 +194,31 @@ impl Book {
         row: Option<DeliveryRow>,
         segment: &SegmentRow,
     ) {
-        if self.deliveries.insert((site, seq), (batch, row)).is_none() {
+        if self.deliveries.get(&(site, seq)).is_none_or(|d| !d.holds) {
             self.hold(seq, || segment.clone());
         }
+        self.deliveries.insert((site, seq), Changed { batch, row, holds: true });
+        self.log.push_back((batch, Entry::Delivery(site, seq)));
+    }
+
+    /// As [`Book::set_delivery`], without the segment: for a delivery that no open scan may place,
+    /// because its window was closed until `batch` is durable.
+    pub fn set_delivery_alone(
+        &mut self,
+        batch: BatchNo,
+        site: SiteNo,
+        seq: Seq,
+        row: Option<DeliveryRow>,
+    ) {
+        let holds = self.deliveries.get(&(site, seq)).is_some_and(|d| d.holds);
+        self.deliveries.insert((site, seq), Changed { batch, row, holds });
         self.log.push_back((batch, Entry::Delivery(site, seq)));
     }
 
     /// What is known of a delivery beyond a reading `as_of`; the outer `None` is nothing.
     pub fn delivery(&self, site: SiteNo, seq: Seq, as_of: BatchNo) -> Option<Option<&DeliveryRow>> {
-        let (batch, row) = self.deliveries.get(&(site, seq))?;
-        (*batch > as_of).then_some(row.as_ref())
+        let changed = self.deliveries.get(&(site, seq))?;
+        (changed.batch > as_of).then_some(changed.row.as_ref())
     }
 
     /// Every delivery of a peer that changed after `as_of`.
@@ -177,26 +229,76 @@ impl Book {
     ) -> impl Iterator<Item = (Seq, Option<&DeliveryRow>)> {
         self.deliveries
             .range((site, Seq(0))..=(site, Seq(u64::MAX)))
-            .filter(move |(_, (batch, _))| *batch > as_of)
-            .map(|((_, seq), (_, row))| (*seq, row.as_ref()))
+            .filter(move |(_, changed)| changed.batch > as_of)
+            .map(|((_, seq), changed)| (*seq, changed.row.as_ref()))
     }
 
-    pub fn set_id(&mut self, batch: BatchNo, id: SegmentId, seq: Seq) {
+    /// Where an id leads after the staged batch; `None` is nowhere.
+    pub fn set_id(&mut self, batch: BatchNo, id: SegmentId, seq: Option<Seq>) {
         self.ids.insert(id, (batch, seq));
         self.log.push_back((batch, Entry::Id(id)));
     }
 
-    pub fn id(&self, id: &SegmentId) -> Option<Seq> {
+    /// Where an id leads, as far as that changed lately: the outer `None` is unknown.
+    pub fn id(&self, id: &SegmentId) -> Option<Option<Seq>> {
         self.ids.get(id).map(|(_, seq)| *seq)
     }
 
-    pub fn set_blob(&mut self, batch: BatchNo, blob: BlobNo, row: BlobRow) {
-        self.blobs.insert(row.digest, (batch, blob, row));
-        self.log.push_back((batch, Entry::Blob(row.digest)));
+    /// A segment is gone after the staged batch, and what is remembered of its id.
+    pub fn set_gone(
+        &mut self,
+        batch: BatchNo,
+        seq: Seq,
+        id: SegmentId,
+        remembered: Option<RememberedRow>,
+    ) {
+        self.gone.insert(seq, batch);
+        self.log.push_back((batch, Entry::Gone(seq)));
+        self.set_removed(batch, id, remembered);
     }
 
-    pub fn blob(&self, digest: &BlobDigest) -> Option<(BlobNo, BlobRow)> {
-        self.blobs.get(digest).map(|(_, blob, row)| (*blob, *row))
+    /// Whether a segment was removed lately: an older reading still shows it.
+    pub fn is_gone(&self, seq: Seq) -> bool {
+        self.gone.contains_key(&seq)
+    }
+
+    /// What is remembered of an id after the staged batch.
+    pub fn set_removed(
+        &mut self,
+        batch: BatchNo,
+        id: SegmentId,
+        remembered: Option<RememberedRow>,
+    ) {
+        self.removed.insert(id, (batch, remembered));
+        self.log.push_back((batch, Entry::Removed(id)));
+    }
+
+    /// What is remembered of an id, as far as that changed lately: the outer `None` is unknown, the
+    /// inner one is nothing.
+    pub fn removed(&self, id: &SegmentId) -> Option<Option<RememberedRow>> {
+        self.removed.get(id).map(|(_, row)| row.clone())
+    }
+
+    /// A content file's row after the staged batch; `None` is removed.
+    pub fn set_blob(&mut self, batch: BatchNo, blob: BlobNo, row: Option<BlobRow>) {
+        self.blobs.insert(blob, (batch, row));
+        self.log.push_back((batch, Entry::Blob(blob)));
+    }
+
+    /// A content file's row, as far as it changed lately: the outer `None` is unknown.
+    pub fn blob(&self, blob: BlobNo) -> Option<Option<BlobRow>> {
+        self.blobs.get(&blob).map(|(_, row)| *row)
+    }
+
+    /// Where a digest leads after the staged batch; `None` is nowhere.
+    pub fn set_digest(&mut self, batch: BatchNo, digest: BlobDigest, blob: Option<BlobNo>) {
+        self.digests.insert(digest, (batch, blob));
+        self.log.push_back((batch, Entry::Digest(digest)));
+    }
+
+    /// Where a digest leads, as far as that changed lately: the outer `None` is unknown.
+    pub fn digest(&self, digest: &BlobDigest) -> Option<Option<BlobNo>> {
+        self.digests.get(digest).map(|(_, blob)| *blob)
     }
 
     pub fn set_receipt(&mut self, batch: BatchNo, seq: Seq, site: SiteNo, row: ReceiptRow) {
@@ -211,10 +313,8 @@ impl Book {
 
     /// How many entries there are, for bounds in tests.
     pub fn len(&self) -> usize {
-        self.segments.len()
-            + self.deliveries.len()
-            + self.ids.len()
-            + self.blobs.len()
-            + self.receipts.len()
+        let content = self.blobs.len() + self.digests.len();
+        let removed = self.gone.len() + self.removed.len() + self.receipts.len();
+        self.segments.len() + self.deliveries.len() + self.ids.len() + content + removed
     }
 }

@@ -14,6 +14,7 @@ use crate::gate::Promised;
 use crate::id::{BlobNo, ConnId, Epoch, Seq, SiteNo, TransferNo};
 use crate::limits::CREDIT_START;
 use crate::plant::Plant;
+use crate::schedule::Ahead;
 use crate::segment::Destinations;
 use crate::session::{Identity, PeerLimits, Promise, SessionCommand};
 use crate::time::{Instant, Now, UnixMillis};
@@ -34,6 +35,8 @@ pub(super) struct PeerConn {
     pub transfers: BTreeMap<TransferNo, (Seq, Vec<SiteNo>)>,
     /// Receipts that are passed back to it.
     pub passing: Passing,
+    /// What is claimed ahead of it.
+    pub ahead: Ahead,
     /// No new claims from then on.
     pub retires_at: Instant,
     /// Closed then at the latest.
@@ -68,6 +71,10 @@ impl Node {
             return self.turn_away(conn, &identity.name, Goodbye::UnknownPeer, out);
         };
         let site = peer.site;
+        if peer.rekey {
+            peer.dialling = false;
+            return self.turn_away(conn, &identity.name, Goodbye::UnknownPeer, out);
+        }
         if dialled {
             // No sign of life yet: our handshake is done before the other side has judged us.
             peer.dialling = false;
@@ -111,6 +118,7 @@ impl Node {
             next_transfer: 1,
             transfers: BTreeMap::new(),
             passing: Passing::default(),
+            ahead: Ahead::new(self.peers.get(&site).and_then(|p| p.rate)),
             retires_at: retires.min(Instant(margin)),
             ends_at: retires.after(CERTIFICATE_MARGIN).min(certificate_ends),
             fault: None,
@@ -119,7 +127,10 @@ impl Node {
             Conn { peer: Some(peer_conn), allowance: CREDIT_START, incoming: BTreeSet::new() };
         self.conns.insert(conn, conn_state);
         if let Some(peer) = self.peers.get_mut(&site) {
-            peer.session = Some(conn);
+            peer.begins(conn);
+            if let Some(rate) = peer.rate {
+                out.push(Action::Command(conn, SessionCommand::Pace(rate)));
+            }
         }
         // The boot counter behind the epoch is in the first batch of this run; while start-up still
         // has rows in flight of the last run to settle, nobody starts.
@@ -186,6 +197,7 @@ impl Node {
         }
         self.unstarted.retain(|(c, _)| *c != conn);
         self.forget_pending(conn, out);
+        self.forget_acts(conn);
         for blob in gone.incoming {
             self.incoming_cut(now, blob);
         }
@@ -289,7 +301,7 @@ impl Node {
             return;
         }
         for peer in self.peers.values_mut() {
-            let wanted = peer.known && !peer.address.is_empty();
+            let wanted = peer.known && !peer.rekey && !peer.address.is_empty();
             if wanted && peer.session.is_none() && !peer.dialling && peer.dial_at <= now.mono {
                 peer.dialling = true;
                 out.push(Action::Dial {
@@ -336,7 +348,8 @@ impl Node {
     /// The next time any connection or dial needs a look.
     pub(super) fn conns_deadline(&self) -> Option<Instant> {
         let dials = self.peers.values().filter(|p| {
-            p.known && !p.address.is_empty() && p.session.is_none() && !p.dialling && !self.stopping
+            let wanted = p.known && !p.rekey && !p.address.is_empty();
+            wanted && p.session.is_none() && !p.dialling && !self.stopping
         });
         let ends = self.conns.values().filter_map(|c| {
             let peer = c.peer.as_ref()?;

@@ -16,6 +16,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::bounds::Bounds;
 use super::stage::Intent;
 use super::types::{Action, Note};
 use super::{Asked, Mode, Node};
@@ -141,7 +142,8 @@ impl Node {
                 Promise::Send(_)
                 | Promise::Ack { .. }
                 | Promise::Accept { .. }
-                | Promise::Accepted { .. } => {}
+                | Promise::Accepted { .. }
+                | Promise::Done { .. } => {}
             }
             if let Some(refusal) = waiting.refusal {
                 out.push(Action::Command(waiting.conn, refusal));
@@ -157,8 +159,15 @@ impl Node {
                 }
                 Asked::Due(..) | Asked::Pairs | Asked::Recovery | Asked::PassBack(_) => {}
                 Asked::Segments | Asked::Missing => self.reconcile.again(),
+                // What the act does about it is decided below.
+                Asked::Act => {}
+                // All of upkeep begins anew, below.
+                Asked::Expiry | Asked::Oldest(_) => {}
             }
         }
+        self.act_failed(out);
+        self.upkeep.again();
+        self.bounds = Bounds::default();
         let found = core::mem::take(&mut self.found);
         self.pending.extend(found.into_iter().map(|(pending, ..)| pending));
         self.lookups_open = 0;
@@ -242,6 +251,7 @@ impl Node {
             self.stage.load(&recovery);
         }
         self.incoming.load(&recovery);
+        self.know_peers_again(&recovery);
         self.stage_identity(&recovery);
         let mut rows: BTreeMap<(Seq, SiteNo), (SegmentRow, DeliveryRow)> =
             pairs.into_iter().zip(rows).filter_map(|(k, r)| Some((k, r?))).collect();

@@ -10,19 +10,24 @@
 //! | `conns` | who may connect, session epochs, dialling |
 //! | `accept`, `admit`, `take`, `again`, `incoming` | lookups, admission, new rows, what is held already, reservations |
 //! | `deliver`, `verdict`, `scanned`, `window`, `peer` | claims, outcomes, due windows |
+//! | `acts` | what operators ask for |
 //! | `route`, `receipt` | sites behind others: where to, and what becomes of it there |
 //! | `stage`, `book` | staged rows and counters; the overlay over the store's answers |
-//! | `remove` | what leaves the ledger, and the record of it |
+//! | `remove`, `evict` | what leaves the ledger, and the record of it |
+//! | `upkeep`, `bounds` | what becomes due by itself: expiry, retention, bounded tables |
 //! | `full` | a full disk |
 //! | `recover`, `reconcile` | start-up |
 //! | `status` | questions |
 
 mod accept;
+mod acts;
 mod admit;
 mod again;
 mod book;
+mod bounds;
 mod conns;
 mod deliver;
+mod evict;
 mod full;
 mod incoming;
 mod passing;
@@ -37,6 +42,7 @@ mod stage;
 mod status;
 mod take;
 mod types;
+mod upkeep;
 mod verdict;
 mod window;
 
@@ -54,11 +60,11 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use crate::code::Goodbye;
+use crate::code::{Goodbye, Refusal};
 use crate::config::Config;
 use crate::gate::{Gate, Waiting};
 use crate::id::{BatchNo, ConnId, Epoch, ReadNo, Seq, SiteNo, TransferNo};
-use crate::ledger::read::{Answer as Rows, Found, ReadRequest};
+use crate::ledger::read::{Answer as Rows, Bounded, Found, ReadRequest};
 use crate::plant::Plant;
 use crate::schedule::Backoff;
 use crate::segment::Class;
@@ -68,6 +74,7 @@ use crate::time::{Instant, Now, UnixMillis};
 
 use accept::{Pending, What};
 use book::Book;
+use bounds::Bounds;
 use conns::Conn;
 use deliver::Settlement;
 use full::{Rejudge, Tight};
@@ -76,6 +83,7 @@ use peer::Peer;
 use reconcile::Reconcile;
 use scanned::Page;
 use stage::{Stage, Verdict};
+use upkeep::Upkeep;
 
 /// Whether there is room for new content.
 #[derive(Clone, Debug)]
@@ -94,7 +102,10 @@ enum Asked {
     Recovery,
     Segments,
     Missing,
+    Act,
     PassBack(ConnId),
+    Expiry,
+    Oldest(Bounded),
 }
 
 /// The node. See the module's documentation. A copy goes its own way from then on: that is how every
@@ -124,8 +135,13 @@ pub struct Node {
     incoming: Incoming,
     reads: BTreeMap<ReadNo, Asked>,
     last_read: ReadNo,
+    acts: acts::Acts,
+    /// Refusals since the start, by their number.
+    refusals: [u64; Refusal::ALL.len()],
     reconcile: Reconcile,
     summary: ReconcileSummary,
+    upkeep: Upkeep,
+    bounds: Bounds,
     stopping: bool,
     drain_by: Instant,
     drained: bool,
@@ -189,6 +205,7 @@ impl Node {
             SessionEvent::Checkpoint { blob, offset, chain, .. } => {
                 self.checkpoint(now, conn, blob, offset, chain);
             }
+            SessionEvent::Arrived { transfer, blob } => self.arrived(now, conn, transfer, blob),
             SessionEvent::Received { transfer, blob } => self.received(conn, transfer, blob),
             SessionEvent::Broken { transfer, blob, why } => {
                 self.broken(now, conn, transfer, blob, why, out);
@@ -206,6 +223,7 @@ impl Node {
                 self.reservations.push_back((conn, ticket, size));
             }
             SessionEvent::Extend { ticket, blob } => self.extend_local(conn, ticket, blob, out),
+            SessionEvent::Act { ticket, act } => self.act_came(conn, ticket, *act, out),
             SessionEvent::Ask { ticket, question } => {
                 self.question(now, conn, ticket, &question, out)
             }
@@ -242,6 +260,7 @@ impl Node {
             out.push(Action::Command(conn, command));
         }
         self.book.committed(through);
+        self.act_committed(through);
         if let Mode::Tight(tight) = &mut self.mode {
             tight.tries = 0;
         }
@@ -269,8 +288,18 @@ impl Node {
             }
             (Asked::Pairs, Rows::Pairs(rows)) => self.rejudge_pairs(now, rows),
             (Asked::Recovery, Rows::Recovery(recovery)) => self.rejudge_recovery(now, *recovery),
-            (Asked::Segments, Rows::Segments { rows, end }) => self.segments_read(rows, end, out),
+            (Asked::Segments, Rows::Segments { rows, end }) => {
+                self.segments_read(now, rows, end, out)
+            }
             (Asked::Missing, Rows::Held(held)) => self.missing_read(now, held, as_of),
+            (Asked::Expiry, Rows::Expiry { rows, more, next }) => {
+                open = true;
+                self.expiry_read(read, as_of, rows, more, next);
+            }
+            (Asked::Oldest(table), Rows::Oldest(found)) => {
+                open = self.oldest_read(read, as_of, table, found);
+            }
+            (Asked::Act, Rows::Picked(picked)) => open = self.act_read(now, read, picked),
             (Asked::PassBack(conn), Rows::PassBack { rows, end }) => {
                 self.pass_back_read(conn, rows, end);
             }
@@ -290,6 +319,7 @@ impl Node {
         self.rejudge(now, out);
         self.inflight_to_failed(now);
         self.start_waiting();
+        self.act(now, out);
         self.settle(now);
         self.unlink(out);
         self.expire_partials(now);
@@ -297,6 +327,7 @@ impl Node {
         self.judge(now, out);
         self.claim(now);
         self.scan(out);
+        self.upkeep(now, out);
         self.look_up(out);
         self.page_receipts(out);
         self.adopt_orphans(now);
@@ -318,6 +349,7 @@ impl Node {
 
     /// What waits to be taken in is refused: this site is stopping.
     fn turn_down(&mut self, out: &mut Vec<Action>) {
+        self.turn_down_acts(out);
         let no = || (crate::code::Refusal::Busy, 1_000, "this site is stopping".to_string());
         for pending in core::mem::take(&mut self.pending) {
             self.drop_pending(&pending, out);
@@ -337,7 +369,8 @@ impl Node {
         let staged = !self.stage.batch.is_empty() || self.stage.committing();
         let flying = self.peers.values().any(|p| !p.flights.is_empty());
         let waiting = !self.found.is_empty() || !self.pending.is_empty();
-        let quiet = !staged && !flying && !waiting && self.settlements.is_empty();
+        let idle = self.settlements.is_empty() && self.acts.is_idle();
+        let quiet = !staged && !flying && !waiting && idle;
         if quiet || now.mono >= self.drain_by {
             self.drained = true;
             let conns: Vec<ConnId> = self.conns.keys().copied().collect();
@@ -373,7 +406,8 @@ impl Node {
         let stop = self.stopping.then_some(self.drain_by);
         let stuck = self.stuck_deadline();
         let due = [self.conns_deadline(), self.full_deadline(), self.due_deadline()];
-        due.into_iter().chain([partials, stop, stuck]).flatten().min()
+        let due = due.into_iter().chain([self.upkeep_deadline()]);
+        due.chain([partials, stop, stuck]).flatten().min()
     }
 
     /// When the next delivery of a live session is due that is not due now.
@@ -383,7 +417,8 @@ impl Node {
         }
         let due = self.peers.values().filter(|p| !p.held).filter_map(|p| {
             let hop = self.peers.get(&p.hop()).filter(|hop| hop.session.is_some() && !hop.held)?;
-            let due = self.now.instant_of(p.next_due()?).max(hop.claim_at);
+            let opens = hop.contact.opens_at(self.now.wall).unwrap_or_default();
+            let due = self.now.instant_of(p.next_due()?.max(opens)).max(hop.claim_at);
             // What is due and not claimed waits for an input: an outcome, a commit, a HELLO.
             (due > self.now.mono).then_some(due)
         });
@@ -447,6 +482,14 @@ impl Node {
         self.book.opened(self.last_read, from);
         out.push(Action::Read(self.last_read, request));
         self.last_read
+    }
+
+    /// Something was refused with this code.
+    fn count_refusal(&mut self, refusal: Refusal) {
+        let at = Refusal::ALL.iter().position(|r| *r == refusal);
+        if let Some(count) = at.and_then(|at| self.refusals.get_mut(at)) {
+            *count += 1;
+        }
     }
 
     fn backoff(&self) -> Backoff {

@@ -18,7 +18,7 @@ use super::types::{Action, Note};
 use super::{Asked, Mode, Node};
 use crate::code::Cause;
 use crate::id::{ConnId, SegmentId, Seq, SiteNo, TransferNo};
-use crate::ledger::keys_upkeep::{self, ExpiryKind};
+use crate::ledger::keys_upkeep::ExpiryKind;
 use crate::ledger::read::ReadRequest;
 use crate::ledger::rows::{DeliveryRow, SegmentRow, State};
 use crate::ledger::rows_upkeep::ReceiptRow;
@@ -128,10 +128,8 @@ impl Node {
     fn put_receipt(&mut self, seq: Seq, site: SiteNo, row: ReceiptRow, expires: bool) {
         self.stage.batch.put(Table::Receipts, &keys::delivery(seq, site), &row);
         if expires {
-            let key = keys::delivery(seq, site);
             let at = UnixMillis(row.expires_at);
-            let key = keys_upkeep::expiry(at, ExpiryKind::Receipt, &key);
-            self.stage.batch.put_key(Table::Expiry, &key);
+            self.expire_at(at, ExpiryKind::Receipt, &keys::delivery(seq, site));
         }
         for peer in row.owed_to() {
             let conn = self.peers.get(&peer).and_then(|p| p.session);

@@ -45,6 +45,7 @@ impl Node {
     /// Everything `status` shows.
     #[must_use]
     pub fn status(&self, now: Now) -> Status {
+        let shown = self.peers.values().filter(|p| !p.forgotten);
         Status {
             name: self.config.name.clone(),
             boot: self.stage.meta.boot,
@@ -55,14 +56,18 @@ impl Node {
             space: self.space,
             full: !matches!(self.mode, Mode::Normal) || self.short.is_some(),
             reconciling: !self.reconcile.is_done(),
+            reconciled: (self.summary.checked, self.reconcile.total()),
             stopping: self.stopping,
             commits: self.stage.commits,
-            peers: self.peers.values().map(|p| self.peer_status(now, p)).collect(),
+            refusals: self.refusals,
+            acts: self.acts.counts,
+            peers: shown.map(|p| self.peer_status(now, p)).collect(),
         }
     }
 
     fn peer_status(&self, now: Now, peer: &Peer) -> PeerStatus {
         let conn = peer.session.and_then(|c| self.conns.get(&c)).and_then(|c| c.peer.as_ref());
+        let hop = self.peers.get(&peer.hop());
         let wait = peer.dial_at.max(peer.claim_at);
         let waits = wait > now.mono;
         let oldest = peer.windows.iter().filter_map(|w| w.first());
@@ -70,6 +75,9 @@ impl Node {
         PeerStatus {
             name: peer.name.clone(),
             address: peer.address.clone(),
+            known: peer.known,
+            held: peer.held,
+            needs_rekey: peer.rekey,
             via: peer
                 .via
                 .and_then(|v| self.peers.get(&v))
@@ -79,6 +87,7 @@ impl Node {
             counters: STATES.map(|state| self.stage.counter(peer.site, state)),
             sending: peer.flights.values().map(|f| f.sent).sum(),
             retry_at: waits.then(|| now.wall.after(wait.since(now.mono))),
+            opens_at: hop.and_then(|hop| hop.contact.opens_at(now.wall)),
             next_due: peer.next_due(),
             oldest: oldest
                 .filter_map(|(key, _)| accepted(key.seq))

@@ -12,6 +12,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use crate::act::{Act, Report};
 use crate::code::{Goodbye, Refusal};
 use crate::gate::Promised;
 use crate::id::{BlobDigest, BlobNo, ConnId, Epoch, Handle, SegmentId, Seq, TransferNo};
@@ -197,6 +198,14 @@ pub enum SessionEvent {
         /// Bytes.
         sent: u64,
     },
+    /// Another [`crate::limits::ARRIVED_EVERY`] bytes of an accepted transfer have arrived, durable or
+    /// not.
+    Arrived {
+        /// The transfer.
+        transfer: TransferNo,
+        /// The blob.
+        blob: BlobNo,
+    },
     /// The peer's credit is used up by waiting content: more allowance would help.
     Wants,
     /// A receipt on its way to the origin.
@@ -246,6 +255,13 @@ pub enum SessionEvent {
         /// What.
         question: Question,
     },
+    /// An operator wants something done.
+    Act {
+        /// Number of the request.
+        ticket: TransferNo,
+        /// What.
+        act: Box<Act>,
+    },
     /// The peer broke the protocol; the session closes itself.
     Fault(String),
 }
@@ -293,6 +309,8 @@ pub enum SessionCommand {
     },
     /// The session may have so many bytes of received content in memory from now on.
     Allowance(u64),
+    /// At most so many bytes of content per second may be sent from now on. Comes before the start.
+    Pace(u64),
     /// An answer to a question.
     Answer {
         /// Number of the request.
@@ -357,6 +375,13 @@ pub enum Promise {
         ticket: TransferNo,
         /// What became of it.
         accepted: Accepted,
+    },
+    /// An act is committed: report it.
+    Done {
+        /// Number of the request.
+        ticket: TransferNo,
+        /// What was done.
+        report: Box<Report>,
     },
 }
 

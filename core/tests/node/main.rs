@@ -1,14 +1,22 @@
 //! The node on a store in memory, driven by hand: scripted stories, and random lives that must end
 //! well.
 
+mod acts;
 mod again;
+mod attempts;
+mod books;
 mod check;
 mod full;
+mod holds;
 mod hop;
+mod keep;
 mod life;
+mod pace;
 mod receipts;
 mod receive;
+mod reconcile;
 mod relay;
 mod routes;
 mod site;
 mod start;
+mod takeover;

@@ -3,19 +3,17 @@
 // Two test binaries share it, and each uses its part.
 #![allow(dead_code)]
 
-#[path = "books.rs"]
-mod books;
-pub use books::findings;
-
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use consign_core::code::Refusal;
 use consign_core::config::{Config, PeerConfig};
 use consign_core::id::{BlobDigest, BlobNo, ConnId, Handle, SegmentId, Seq, SiteNo, TransferNo};
+use consign_core::ledger::check::{self, Finding, Watch};
 use consign_core::ledger::read::{self, ReadRequest, Recovery};
 use consign_core::ledger::rows::{DeliveryRow, SegmentRow};
 use consign_core::ledger::{Table, codec, keys};
+use consign_core::limits::{ACT_BATCH_ROWS, BATCH_BYTES, BATCH_ROWS};
 use consign_core::mem::MemStore;
 use consign_core::node::{Action, Input, Node, Note};
 use consign_core::pump::{Outbox, Pump};
@@ -164,7 +162,9 @@ impl Site {
     /// The store commits, or fails to commit, what was handed over.
     pub fn commit(&mut self) {
         if let Some(batch) = self.outbox.batch.take() {
-            assert!(batch.rows() <= consign_core::limits::BATCH_ROWS, "{} rows", batch.rows());
+            let most = if batch.acts { ACT_BATCH_ROWS } else { BATCH_ROWS };
+            assert!(batch.rows() <= most, "{} rows", batch.rows());
+            assert!(batch.bytes() <= BATCH_BYTES, "{} bytes", batch.bytes());
             let answer = self.store.commit(&batch);
             self.inbox.push_back(answer);
         }
@@ -221,7 +221,11 @@ impl Site {
     }
 
     pub fn hello(&mut self, conn: ConnId, name: &str) {
-        let limits = PeerLimits { name: name.to_string(), max_segment: None, max_offers: 64 };
+        self.hello_with(conn, name, 64);
+    }
+
+    pub fn hello_with(&mut self, conn: ConnId, name: &str, max_offers: u32) {
+        let limits = PeerLimits { name: name.to_string(), max_segment: None, max_offers };
         self.input(Input::Session(conn, SessionEvent::Ready(limits)));
     }
 
@@ -252,6 +256,18 @@ impl Site {
         class: Class,
     ) -> SegmentId {
         let body = format!("content of {name}").into_bytes();
+        self.submit_body(client, ticket, name, to, class, body)
+    }
+
+    pub fn submit_body(
+        &mut self,
+        client: ConnId,
+        ticket: u32,
+        name: &str,
+        to: &[&str],
+        class: Class,
+        body: Vec<u8>,
+    ) -> SegmentId {
         let digest = BlobDigest(*blake3::hash(&body).as_bytes());
         let meta = Meta { name: name.to_string(), class, ..Meta::default() };
         let id = segment_id(&meta, &digest);
@@ -279,6 +295,29 @@ impl Site {
         let told = self.take_told(client);
         let queued = matches!(&told[..], [SessionCommand::Promised(_)]);
         assert!(queued, "{name}: {told:?}");
+        self.input(Input::Closed { conn: client, why: String::new() });
+        id
+    }
+
+    /// Submits a file of `size` bytes and waits until it is queued.
+    pub fn queue_file(&mut self, name: &str, to: &str, class: Class, size: usize) -> SegmentId {
+        let client = self.client();
+        let ticket = TransferNo(1);
+        let reserve = SessionEvent::Reserve { ticket, size: Some(size as u64) };
+        self.input(Input::Session(client, reserve));
+        self.settle();
+        let (blob, _, _) = accepted(self);
+        let body = name.as_bytes().iter().copied().cycle().take(size).collect::<Vec<u8>>();
+        write(self, client, blob, 0, &body);
+        self.store.request(client, StoreRequest::Finish { blob });
+        let digest = BlobDigest(*blake3::hash(&body).as_bytes());
+        let meta = Meta { name: name.to_string(), class, ..Meta::default() };
+        let id = segment_id(&meta, &digest);
+        let to = Destinations::named(vec![to.to_string()]).unwrap();
+        let (size, content) = (size as u64, Content::Blob(blob));
+        let submission = Box::new(Submission { meta, to, id, digest, size, content });
+        self.input(Input::Session(client, SessionEvent::Submit { ticket, submission }));
+        self.settle();
         self.input(Input::Closed { conn: client, why: String::new() });
         id
     }
@@ -366,6 +405,20 @@ impl Site {
         let all = recovery(&self.store);
         all.peers.iter().find(|(_, row)| row.name == peer).unwrap().0
     }
+}
+
+/// What `fsck` finds in the ledger.
+pub fn findings(store: &MemStore) -> Vec<Finding> {
+    struct All(Vec<Finding>);
+    impl Watch for All {
+        fn found(&mut self, finding: Finding) {
+            self.0.push(finding);
+        }
+        fn read(&mut self, _: Table, _: u64) {}
+    }
+    let mut all = All(Vec::new());
+    check::check(&store.snapshot(), UnixMillis(START), &[], &mut all).unwrap();
+    all.0
 }
 
 pub fn recovery(store: &MemStore) -> Recovery {

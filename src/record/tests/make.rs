@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use consign_core::act::{Act, Action, IdPrefix, Selection};
+use consign_core::code::Cause;
 use consign_core::config::{Config, PeerConfig, Route, SuccessCondition};
 use consign_core::id::*;
-use consign_core::ledger::keys::DueKey;
+use consign_core::ledger::keys::{DeadKey, DueKey};
 use consign_core::ledger::read::*;
+use consign_core::ledger::read_acts::{Cursor, Named, Picked, Row};
 use consign_core::ledger::rows::*;
 use consign_core::ledger::rows_upkeep::{ReceiptRow, RememberedRow};
 use consign_core::node::{Input, Question};
@@ -70,6 +73,12 @@ impl<A: Make, B: Make, C: Make> Make for (A, B, C) {
     }
 }
 
+impl<A: Make, B: Make, C: Make, D: Make> Make for (A, B, C, D) {
+    fn make(g: &mut Gen) -> (A, B, C, D) {
+        (A::make(g), B::make(g), C::make(g), D::make(g))
+    }
+}
+
 impl<A: Make, B: Make> Make for Result<A, B> {
     fn make(g: &mut Gen) -> Result<A, B> {
         if bool::arbitrary(g) { Ok(A::make(g)) } else { Err(B::make(g)) }
@@ -113,8 +122,17 @@ one_of!(
     Plant: Plant::ALL,
     State: [State::Scheduled, State::Inflight, State::Acked, State::Failed, State::Deadletter],
     Loss: [Loss::Doubted, Loss::Gone],
+    Action: Action::ALL,
+    Cause: Cause::ALL,
     SuccessCondition: [SuccessCondition::OnePeer, SuccessCondition::AllPeers],
 );
+
+impl Make for IdPrefix {
+    fn make(g: &mut Gen) -> IdPrefix {
+        let digits = 6 + usize::make(g) % 59;
+        IdPrefix::parse(&SegmentId::make(g).to_string()[..digits]).unwrap()
+    }
+}
 
 macro_rules! fields {
     ($($t:ident { $($f:ident),* $(,)? })*) => {$(impl Make for $t {
@@ -123,6 +141,10 @@ macro_rules! fields {
 }
 fields! {
     ConnId { slot, generation }
+    Act { action, of, who, why, dry_run, force, pin }
+    Selection { ids, all, peer, reason, older }
+    DeadKey { at, seq, site }
+    Row { seq, site, segment, delivery }
     Epoch { boot, session }
     Handle { conn, number }
     Now { mono, wall }
@@ -136,22 +158,24 @@ fields! {
     Space { free, ledger, ballast_whole }
     SegmentRow {
         id, digest, size, body, meta, to, here, origin, origin_seq, hops, accepted_at, required,
-        acked, relayed_at, held, from, loss, askers, unplaced,
+        acked, relayed_at, held, from, loss, askers, unplaced, let_go,
     }
     DeliveryRow {
         state, attempts, spent, next_attempt_after, last_error, since, custody, held, claimed_at, refused,
     }
     InflightRow { epoch }
-    BlobRow { digest, size, refs }
+    BlobRow { digest, size, refs, owner }
     DoomedRow { size, owner }
     IncomingRow { digest, source, reserved, offset, chain, expires_at }
     SourceRow { blob, mismatches }
     CounterRow { count, bytes }
-    PeerRow { name, pin, held, last_acked }
+    PeerRow { name, pin, held, last_acked, forgotten }
     Found { held, blob, source, incoming, remembered, receipts }
-    RememberedRow { evicted_at, origin, origin_seq, seq }
     ReceiptRow { id, site, when, cause, back, pending, name, size, digest, expires_at, more }
     Held { seq, row, deliveries }
+    Kept { held, id, blob, digest, receipts, remembered }
+    Expiring { key, what }
+    RememberedRow { evicted_at, origin, origin_seq, seq }
     DueRow { key, segment, delivery }
     InflightFound { peer, seq, epoch, rows }
     Recovery { meta, peers, counters, inflight, doomed, incoming }
@@ -222,6 +246,32 @@ variants! {
         with!(g, Answer::Segments { rows, end }),
         Answer::Held(Make::make(g)),
         Answer::Recovery(Make::make(g)),
+        with!(g, Answer::Expiry { rows, more, next }),
+        Answer::Oldest(Make::make(g)),
+        Answer::Kept(Make::make(g)),
+    }
+    Subject: g {
+        Subject::Segment(Make::make(g), Make::make(g)),
+        Subject::Receipt(Make::make(g), Make::make(g), Make::make(g)),
+        Subject::Remembered(Make::make(g), Make::make(g)),
+        { let _ = g; Subject::Other },
+    }
+    Oldest: g {
+        Oldest::Audit(Make::make(g)),
+        Oldest::Remembered(Make::make(g)),
+        Oldest::Deadletters(Make::make(g)),
+        Answer::Picked(Make::make(g)),
+    }
+    Cursor: g { Cursor::Dead(Make::make(g)), Cursor::Seq(Make::make(g)) }
+    Named: g {
+        Named::Found(Make::make(g)),
+        { let _ = g; Named::Missing },
+        Named::Ambiguous(Make::make(g)),
+    }
+    Picked: g {
+        with!(g, Picked::Rows { rows, next }),
+        with!(g, Picked::Segments { held, next }),
+        Picked::Named(Make::make(g)),
     }
     SessionEvent: g {
         SessionEvent::Ready(Make::make(g)),
@@ -231,6 +281,7 @@ variants! {
         with!(g, SessionEvent::Broken { transfer, blob, why }),
         with!(g, SessionEvent::Outcome { transfer, outcome }),
         with!(g, SessionEvent::Progress { transfer, sent }),
+        with!(g, SessionEvent::Arrived { transfer, blob }),
         { let _ = g; SessionEvent::Wants },
         SessionEvent::Receipt(Make::make(g)),
         with!(g, SessionEvent::ReceiptOk { id, site, later }),
@@ -239,6 +290,7 @@ variants! {
         with!(g, SessionEvent::Reserve { ticket, size }),
         with!(g, SessionEvent::Extend { ticket, blob }),
         with!(g, SessionEvent::Ask { ticket, question }),
+        with!(g, SessionEvent::Act { ticket, act }),
         SessionEvent::Fault(Make::make(g)),
     }
     Input: g {

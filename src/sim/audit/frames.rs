@@ -205,6 +205,8 @@ impl Desk<'_> {
         match self.site.holds(id) {
             Holds::Yes => {}
             Holds::Harmed => return Ok(()),
+            // It was held, and went its way between the word and the wire.
+            Holds::No(_) if self.site.removed.contains_key(id) => return Ok(()),
             Holds::No(why) => {
                 let text = format!("it is acknowledged to {name}, and {why}");
                 return Err(broken("I1", Some(*id), text));

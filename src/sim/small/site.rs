@@ -314,11 +314,14 @@ impl Site {
                 | Promise::Send(_)
                 | Promise::Ack { .. }
                 | Promise::Receipt(_)
-                | Promise::ReceiptOk { .. } => Heard::Nothing,
+                | Promise::ReceiptOk { .. }
+                | Promise::Done { .. } => Heard::Nothing,
             },
             SessionCommand::Refuse { refusal, .. } => Heard::No(refusal.word()),
             SessionCommand::Close { why, .. } => Heard::No(why.word()),
-            SessionCommand::Allowance(_) | SessionCommand::Answer { .. } => Heard::Nothing,
+            SessionCommand::Allowance(_)
+            | SessionCommand::Pace(_)
+            | SessionCommand::Answer { .. } => Heard::Nothing,
         }
     }
 
