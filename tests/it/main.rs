@@ -13,5 +13,6 @@ mod mixed;
 mod record;
 mod refuse;
 mod resume;
+mod routes;
 mod site;
 mod wait;

@@ -238,8 +238,21 @@ impl Node {
         self.book.release(seq);
     }
 
-    /// Stages the rows of a verdict over an Inflight delivery.
+    /// Stages the rows of a verdict over an Inflight delivery, and what follows from it.
     pub(super) fn apply_verdict(
+        &mut self,
+        now: Now,
+        site: SiteNo,
+        seq: Seq,
+        row: DeliveryRow,
+        segment: SegmentRow,
+        verdict: Verdict,
+    ) {
+        self.stage_verdict(now, site, seq, row, segment, verdict);
+        self.may_go(now, seq);
+    }
+
+    fn stage_verdict(
         &mut self,
         now: Now,
         site: SiteNo,
@@ -264,6 +277,10 @@ impl Node {
                 row.refused = if refused { row.refused.saturating_add(1) } else { 0 };
                 if cause == Cause::Unreadable {
                     self.mark(seq, &segment, Loss::Doubted);
+                }
+                if segment.meta.expires().is_some_and(|at| at <= now.wall) {
+                    // It waited for this outcome only (DESIGN 3.2).
+                    return self.give_up(now, site, seq, row, &segment, Cause::Expired);
                 }
                 if row.spent >= self.config.max_retries {
                     return self.give_up(now, site, seq, row, &segment, cause);
@@ -374,9 +391,11 @@ impl Node {
         }
         if row.loss.is_none() && matches!(row.body, Body::Blob(_)) {
             self.stage.batch.del(Table::Digests, &row.digest.0);
+            self.book.set_digest(self.stage.number(), row.digest, None);
         }
         if loss == Loss::Gone {
             self.stage.batch.del(Table::Ids, &keys::id(&row.id));
+            self.book.set_id(self.stage.number(), row.id, None);
         }
         row.loss = Some(loss);
         self.stage.batch.put(Table::Segments, &keys::seq(seq), &row);

@@ -10,6 +10,7 @@ use core::time::Duration;
 use super::accept::{No, Pending, What, full};
 use super::stage::Intent;
 use super::types::{Action, Note};
+use super::upkeep::Want;
 use super::{Mode, Node};
 use crate::code::Refusal;
 use crate::id::{BatchNo, BlobDigest, BlobNo, ConnId, SegmentId, SiteNo, TransferNo};
@@ -73,6 +74,11 @@ impl Incoming {
         self.items.contains_key(&blob)
     }
 
+    /// Who sends that content, by number.
+    pub fn source(&self, blob: BlobNo) -> Option<u32> {
+        self.items.get(&blob).map(|item| item.row.source)
+    }
+
     /// Takes what the ledger holds. Writers that are still at it keep their content.
     pub fn load(&mut self, recovery: &Recovery) {
         let mut old = core::mem::take(&mut self.items);
@@ -99,6 +105,11 @@ impl Node {
     pub(super) fn unwritten(&self) -> u64 {
         let left = |item: &Item| item.row.reserved.saturating_sub(item.row.offset);
         self.incoming.items.values().map(left).fold(0, u64::saturating_add)
+    }
+
+    /// Segments whose content is being received.
+    pub(super) fn being_received(&self) -> u64 {
+        self.incoming.items.values().filter(|item| item.writer.is_some()).count() as u64
     }
 
     /// An offer without its body is admitted: its content is reserved, or goes on where it stopped.
@@ -130,7 +141,7 @@ impl Node {
                 if let Some(blob) = same {
                     self.doom_incoming(blob);
                 }
-                self.admit_bytes(offer.size, true)?;
+                self.admit_bytes(Want::segment(offer.size, source))?;
                 let mismatches = found.source.map_or(0, |s| s.mismatches);
                 self.reserve(now, offer.digest, source, offer.size, mismatches)
             }
@@ -166,7 +177,7 @@ impl Node {
         let meta = crate::segment::Meta::default();
         let admitted = self
             .admit(now, &meta, size.unwrap_or(0))
-            .and_then(|()| self.admit_bytes(reserved, true));
+            .and_then(|()| self.admit_bytes(Want::segment(reserved, SiteNo(0))));
         match admitted {
             Ok(()) => {
                 let blob = self.reserve(now, UNKNOWN, SiteNo(0), reserved, 0);
@@ -204,14 +215,14 @@ impl Node {
         let no = if reserved >= limit {
             Some((Refusal::TooLarge, 0, format!("it is longer than storage.max_segment, {limit}")))
         } else {
-            self.admit_bytes(RESERVE_STEP, false).err()
+            self.admit_bytes(Want { bytes: RESERVE_STEP, segment: false, source: SiteNo(0) }).err()
         };
         if let Some(no) = no {
             return self.refuse_reservation(conn, ticket, no, out);
         }
         let Some(item) = self.incoming.items.get_mut(&blob) else { return };
         item.row.reserved = reserved.saturating_add(RESERVE_STEP);
-        self.stage.meta.used = self.stage.meta.used.saturating_add(RESERVE_STEP);
+        self.stage.charge(SiteNo(0), RESERVE_STEP);
         self.stage.batch.put(Table::Incoming, &keys::blob(blob), &item.row);
         self.begin(conn, ticket, blob, SegmentId([0; 32]), None);
     }
@@ -243,7 +254,7 @@ impl Node {
             );
             self.incoming.by_source.insert((digest, source), blob);
         }
-        self.stage.meta.used = self.stage.meta.used.saturating_add(reserved);
+        self.stage.charge(source, reserved);
         let item = Item::waiting(row, mismatches);
         self.incoming.items.insert(blob, item);
         blob
@@ -406,8 +417,9 @@ impl Node {
     /// A finished file becomes a blob: its reservation turns into its size.
     pub(super) fn close_incoming(&mut self, blob: BlobNo, size: u64) {
         let Some(item) = self.forget_incoming(blob) else { return };
-        let meta = &mut self.stage.meta;
-        meta.used = meta.used.saturating_sub(item.row.reserved).saturating_add(size);
+        let source = SiteNo(item.row.source);
+        self.stage.uncharge(source, item.row.reserved);
+        self.stage.charge(source, size);
     }
 
     fn forget_incoming(&mut self, blob: BlobNo) -> Option<Item> {
@@ -431,13 +443,22 @@ impl Node {
     /// Content is given up: its number goes to `doomed`, still charged; the file goes after the commit.
     pub(super) fn doom_incoming(&mut self, blob: BlobNo) {
         let Some(item) = self.forget_incoming(blob) else { return };
-        let row = DoomedRow { size: item.row.reserved, owner: item.row.source };
+        self.stage.intend(Intent::Doom { blob });
+        self.doom(blob, DoomedRow { size: item.row.reserved, owner: item.row.source });
+    }
+
+    /// A content file is to be unlinked once this batch is durable; it stays charged until it is gone.
+    pub(super) fn doom(&mut self, blob: BlobNo, row: DoomedRow) {
         if !self.config.planted(Plant::B5) {
             self.stage.batch.put(Table::Doomed, &keys::blob(blob), &row);
         }
-        self.stage.intend(Intent::Doom { blob });
         self.incoming.doomed.insert(blob, row);
         self.incoming.unlinks.push_back((self.stage.number(), blob));
+    }
+
+    /// Bytes of files that are still to be unlinked.
+    pub(super) fn doomed_bytes(&self) -> u64 {
+        self.incoming.doomed.values().map(|row| row.size).fold(0, u64::saturating_add)
     }
 
     /// When a file that could not be removed is tried again.
@@ -490,7 +511,7 @@ impl Node {
         let Some(row) = self.incoming.doomed.remove(&blob) else { return };
         self.stage.batch.del(Table::Doomed, &keys::blob(blob));
         if !self.config.planted(Plant::QuotaKept) {
-            self.stage.meta.used = self.stage.meta.used.saturating_sub(row.size);
+            self.stage.uncharge(SiteNo(row.owner), row.size);
         }
     }
 }

@@ -6,11 +6,13 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::book::Book;
+use super::bounds::Bounds;
 use super::incoming::Incoming;
 use super::peer::Peer;
 use super::reconcile::Reconcile;
 use super::stage::Stage;
 use super::types::ReconcileSummary;
+use super::upkeep::Upkeep;
 use super::{Mode, Node};
 use crate::config::Config;
 use crate::gate::Gate;
@@ -88,6 +90,8 @@ impl Node {
             last_read: ReadNo(0),
             reconcile,
             summary: ReconcileSummary::default(),
+            upkeep: Upkeep::new(),
+            bounds: Bounds::default(),
             stopping: false,
             drain_by: Instant::FAR,
             drained: false,

@@ -54,9 +54,8 @@ impl Node {
             match self.usable(name, from, origin) {
                 Some(site) => sites.push(site),
                 None if local && *name != self.config.name => {
-                    let text = format!(
-                        "{name} is neither among relay.known_peers nor has it a [[route]]"
-                    );
+                    let text =
+                        format!("{name} is neither among relay.known_peers nor has it a [[route]]");
                     return Err((Refusal::UnknownDestination, 0, text));
                 }
                 None => {}

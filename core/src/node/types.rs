@@ -193,6 +193,17 @@ pub enum Note {
         /// How many acknowledged.
         acks: u32,
     },
+    /// A segment is not kept here any more (after commit).
+    Removed {
+        /// The segment.
+        id: SegmentId,
+        /// Its name.
+        name: String,
+        /// Its length.
+        size: u64,
+        /// `evict`, `release` or `expire`.
+        how: &'static str,
+    },
     /// An offer or submission was refused.
     Refused {
         /// Stable code.

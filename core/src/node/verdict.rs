@@ -63,14 +63,7 @@ impl Node {
     }
 
     /// What it comes to for one site behind `hop`.
-    fn verdict(
-        &self,
-        now: Now,
-        hop: SiteNo,
-        site: SiteNo,
-        seq: Seq,
-        outcome: &Outcome,
-    ) -> Verdict {
+    fn verdict(&self, now: Now, hop: SiteNo, site: SiteNo, seq: Seq, outcome: &Outcome) -> Verdict {
         let backoff = self.backoff();
         let Some(peer) = self.peers.get(&site) else { return Verdict::Dead(Cause::Missing) };
         let segment = self.book.segment(seq);

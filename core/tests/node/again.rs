@@ -17,9 +17,7 @@ use crate::site::{Site, config, recovery};
 
 #[test]
 fn a_segment_that_every_site_has_let_go_is_unplaced_until_somebody_wants_it() {
-    let unplaced = |site: &Site| {
-        recovery(&site.store).meta_value(MetaName::Unplaced)
-    };
+    let unplaced = |site: &Site| recovery(&site.store).meta_value(MetaName::Unplaced);
     let mut site = Site::new(&["beta", "gamma"]);
     let id = site.queue("one", &["beta"]);
     let beta = site.session("beta");

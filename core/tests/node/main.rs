@@ -1,15 +1,17 @@
 //! The node on a store in memory, driven by hand: scripted stories, and random lives that must end
 //! well.
 
-mod check;
 mod again;
+mod books;
+mod check;
 mod full;
 mod hop;
+mod keep;
 mod life;
 mod pace;
+mod receipts;
 mod receive;
 mod reconcile;
-mod receipts;
 mod relay;
 mod routes;
 mod site;

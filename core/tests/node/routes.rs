@@ -129,7 +129,10 @@ fn a_routed_site_is_no_peer() {
     let told = site.take_told(conn);
     assert!(matches!(told[..], [SessionCommand::Close { .. }]), "{told:?}");
     let id = site.queue("one", &["*"]);
-    assert_eq!((state(&site, id, "beta"), state(&site, id, "gamma")), (Some(State::Scheduled), None));
+    assert_eq!(
+        (state(&site, id, "beta"), state(&site, id, "gamma")),
+        (Some(State::Scheduled), None)
+    );
     let client = site.client();
     site.submit(client, 1, "two", &["omega"], Class::Normal);
     site.settle();

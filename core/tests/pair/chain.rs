@@ -272,13 +272,10 @@ fn two_origins_with_one_segment_meet_at_a_hop() {
 fn a_longer_chain_both_ways_at_once() {
     let names = ["s0", "s1", "s2", "s3", "s4"];
     let site = |i: usize| {
-        let near: Vec<&str> = [i.wrapping_sub(1), i + 1]
-            .into_iter()
-            .filter_map(|j| names.get(j).copied())
-            .collect();
+        let near: Vec<&str> =
+            [i.wrapping_sub(1), i + 1].into_iter().filter_map(|j| names.get(j).copied()).collect();
         let far = |j: usize| (names[j], names[if j < i { i - 1 } else { i + 1 }]);
-        let routes: Vec<_> =
-            (0..names.len()).filter(|j| j.abs_diff(i) > 1).map(far).collect();
+        let routes: Vec<_> = (0..names.len()).filter(|j| j.abs_diff(i) > 1).map(far).collect();
         routed(names[i], &near, &routes)
     };
     let mut world = World::new((0..names.len()).map(site).collect());

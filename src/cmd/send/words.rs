@@ -87,7 +87,9 @@ pub(super) fn meant(to: &[String], peers: &[Peer]) -> String {
         .min_by_key(|(distance, _)| *distance);
     match (near, peers) {
         (Some((_, peer)), _) => format!("a peer with a similar name exists: {}", peer.name),
-        (None, []) => "this site has no peers; add them under relay.known_peers, or a [[route]]".into(),
+        (None, []) => {
+            "this site has no peers; add them under relay.known_peers, or a [[route]]".into()
+        }
         (None, peers) => {
             let names: Vec<&str> = peers.iter().take(20).map(|p| p.name.as_str()).collect();
             format!("known peers and routes: {}", names.join(", "))
