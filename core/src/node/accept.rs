@@ -219,7 +219,9 @@ impl Node {
                     .map(|seq| self.settled_before(&pending, offer, seq, &found.receipts, out)),
                 None => self.take_new(now, &pending, &found, out),
             },
-            (What::Received(..) | What::Submit(_), None) => self.take_new(now, &pending, &found, out),
+            (What::Received(..) | What::Submit(_), None) => {
+                self.take_new(now, &pending, &found, out)
+            }
         };
         if let Err((refusal, retry_after, text)) = verdict {
             self.drop_pending(&pending, out);

@@ -11,6 +11,7 @@
 //! | `accept`, `admit`, `take`, `again`, `incoming` | lookups, admission, new rows, what is held already, reservations |
 //! | `deliver`, `verdict`, `scanned`, `window`, `peer` | claims, outcomes, due windows |
 //! | `route`, `receipt` | sites behind others: where to, and what becomes of it there |
+//! | `pace` | who may claim now |
 //! | `stage`, `book` | staged rows and counters; the overlay over the store's answers |
 //! | `remove`, `evict` | what leaves the ledger, and the record of it |
 //! | `upkeep`, `bounds` | what becomes due by itself: expiry, retention, bounded tables |
@@ -28,6 +29,7 @@ mod deliver;
 mod evict;
 mod full;
 mod incoming;
+mod pace;
 mod passing;
 mod peer;
 mod receipt;
