@@ -12,6 +12,7 @@
 //! | `deliver`, `verdict`, `scanned`, `window`, `peer` | claims, outcomes, due windows |
 //! | `acts` | what operators ask for |
 //! | `route`, `receipt` | sites behind others: where to, and what becomes of it there |
+//! | `pace` | who may claim now |
 //! | `stage`, `book` | staged rows and counters; the overlay over the store's answers |
 //! | `remove`, `evict` | what leaves the ledger, and the record of it |
 //! | `upkeep`, `bounds` | what becomes due by itself: expiry, retention, bounded tables |
@@ -34,6 +35,7 @@ mod export_acts;
 mod export_look;
 mod full;
 mod incoming;
+mod pace;
 mod passing;
 mod peer;
 mod receipt;
