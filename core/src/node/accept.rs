@@ -217,9 +217,9 @@ impl Node {
             (What::Offer(offer, _), None) => match self.remembers(offer, &found) {
                 Some(no_or_seq) => no_or_seq
                     .map(|seq| self.settled_before(&pending, offer, seq, &found.receipts, out)),
-                None => self.take_new(now, &pending, &found),
+                None => self.take_new(now, &pending, &found, out),
             },
-            (What::Received(..) | What::Submit(_), None) => self.take_new(now, &pending, &found),
+            (What::Received(..) | What::Submit(_), None) => self.take_new(now, &pending, &found, out),
         };
         if let Err((refusal, retry_after, text)) = verdict {
             self.drop_pending(&pending, out);
@@ -269,7 +269,13 @@ impl Node {
     }
 
     /// A segment that is not held here.
-    fn take_new(&mut self, now: Now, pending: &Pending, found: &Found) -> Result<(), No> {
+    fn take_new(
+        &mut self,
+        now: Now,
+        pending: &Pending,
+        found: &Found,
+        out: &mut Vec<Action>,
+    ) -> Result<(), No> {
         match &pending.what {
             What::Offer(offer, body) => {
                 self.admit_offer(now, offer, pending.source)?;
@@ -281,7 +287,7 @@ impl Node {
                         self.promise_ack(pending, seq);
                         Ok(())
                     }
-                    None => self.open_incoming(now, pending, offer, found),
+                    None => self.open_incoming(now, pending, offer, found, out),
                 }
             }
             What::Received(offer, blob) => {

@@ -63,6 +63,7 @@ impl Node {
             self.put_segment(seq, row.clone());
         }
         self.drop_pending(pending, out);
+        self.drop_partial(offer.digest, source);
         let (conn, transfer, id) = (pending.conn, pending.transfer, row.id);
         let (promise, refusal) = (Promise::Ack { transfer, id }, Some(full(transfer, id)));
         if changed {

@@ -26,6 +26,8 @@ use crate::store::{Errand, StoreFault};
 use crate::time::{Instant, Now};
 use crate::wire::Offer;
 
+mod takeover;
+
 /// How long a file that could not be removed is left alone.
 const UNLINK_AGAIN: Duration = Duration::from_secs(60);
 /// Digest of content that is not known beforehand.
@@ -37,11 +39,18 @@ struct Item {
     row: IncomingRow,
     /// Who is sending it now.
     writer: Option<(ConnId, TransferNo)>,
+    /// When it was seen last that enough arrives.
+    moved: Instant,
     offer: Option<Box<Offer>>,
     mismatches: u32,
 }
 
 impl Item {
+    /// Nobody is sending it now.
+    fn waiting(row: IncomingRow, mismatches: u32) -> Item {
+        Item { row, writer: None, moved: Instant::ZERO, offer: None, mismatches }
+    }
+
     /// Whether a later transfer may go on with it: there is a checkpoint, and it is known of what.
     fn can_resume(&self) -> bool {
         self.row.digest != UNKNOWN && self.row.offset > 0
@@ -77,7 +86,7 @@ impl Incoming {
         for (blob, row) in &recovery.incoming {
             let mut item = match old.remove(blob) {
                 Some(item) => Item { row: row.clone(), ..item },
-                None => Item { row: row.clone(), writer: None, offer: None, mismatches: 0 },
+                None => Item::waiting(row.clone(), 0),
             };
             // Nobody can go on with it: it goes in the next turn.
             if item.writer.is_none() && !item.can_resume() {
@@ -110,19 +119,17 @@ impl Node {
         pending: &Pending,
         offer: &Offer,
         found: &Found,
+        out: &mut Vec<Action>,
     ) -> Result<(), No> {
         let source = pending.source;
-        let others = self.incoming.items.values().any(|item| {
-            item.row.digest == offer.digest
-                && SiteNo(item.row.source) != source
-                && item.writer.is_some()
-        });
         let same = self.incoming.by_source.get(&(offer.digest, source)).copied();
         let active = same
             .and_then(|blob| self.incoming.items.get(&blob))
             .and_then(|item| item.writer)
             .is_some_and(|(conn, _)| self.conns.contains_key(&conn));
-        if others || active {
+        let others = self.other_writers(&offer.digest, source);
+        let slow = |blob: &BlobNo| self.incoming.items.get(blob).is_none_or(|i| i.is_slow(now));
+        if active || !others.iter().all(slow) {
             let text = "this content is being received already".to_string();
             return Err((Refusal::Busy, 1_000, text));
         }
@@ -139,6 +146,10 @@ impl Node {
                 self.reserve(now, offer.digest, source, offer.size, mismatches)
             }
         };
+        // Only now that somebody else brings it: whoever was slow keeps what is checkpointed.
+        for blob in others {
+            self.gives_way(now, blob, out);
+        }
         self.begin(pending.conn, pending.transfer, blob, offer.id, Some(Box::new(offer.clone())));
         Ok(())
     }
@@ -244,7 +255,7 @@ impl Node {
             self.incoming.by_source.insert((digest, source), blob);
         }
         self.stage.charge(source, reserved);
-        let item = Item { row, writer: None, offer: None, mismatches };
+        let item = Item::waiting(row, mismatches);
         self.incoming.items.insert(blob, item);
         blob
     }
@@ -261,6 +272,7 @@ impl Node {
     ) {
         let Some(item) = self.incoming.items.get_mut(&blob) else { return };
         item.writer = Some((conn, transfer));
+        item.moved = self.now.mono;
         item.offer = offer.or(item.offer.take());
         let promise = Promise::Accept {
             transfer,

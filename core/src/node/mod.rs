@@ -28,6 +28,7 @@ mod deliver;
 mod evict;
 mod full;
 mod incoming;
+mod passing;
 mod peer;
 mod receipt;
 mod reconcile;
@@ -198,6 +199,7 @@ impl Node {
             SessionEvent::Checkpoint { blob, offset, chain, .. } => {
                 self.checkpoint(now, conn, blob, offset, chain);
             }
+            SessionEvent::Arrived { transfer, blob } => self.arrived(now, conn, transfer, blob),
             SessionEvent::Received { transfer, blob } => self.received(conn, transfer, blob),
             SessionEvent::Broken { transfer, blob, why } => {
                 self.broken(now, conn, transfer, blob, why, out);
@@ -403,7 +405,8 @@ impl Node {
         }
         let due = self.peers.values().filter(|p| !p.held).filter_map(|p| {
             let hop = self.peers.get(&p.hop()).filter(|hop| hop.session.is_some() && !hop.held)?;
-            let due = self.now.instant_of(p.next_due()?).max(hop.claim_at);
+            let opens = hop.contact.opens_at(self.now.wall).unwrap_or_default();
+            let due = self.now.instant_of(p.next_due()?.max(opens)).max(hop.claim_at);
             // What is due and not claimed waits for an input: an outcome, a commit, a HELLO.
             (due > self.now.mono).then_some(due)
         });

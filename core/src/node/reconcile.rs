@@ -41,6 +41,8 @@ pub(super) struct Reconcile {
     startup: VecDeque<Box<InflightFound>>,
     /// Blob counter at start-up: a file from there on is never an orphan.
     below: BlobNo,
+    /// Segments held at start-up.
+    total: u64,
     phase: Phase,
     after: Option<Seq>,
     slice_end: Option<Seq>,
@@ -52,10 +54,11 @@ pub(super) struct Reconcile {
 }
 
 impl Reconcile {
-    pub fn new(inflight: Vec<InflightFound>, below: BlobNo) -> Reconcile {
+    pub fn new(inflight: Vec<InflightFound>, below: BlobNo, total: u64) -> Reconcile {
         Reconcile {
             startup: inflight.into_iter().map(Box::new).collect(),
             below,
+            total,
             phase: Phase::Read,
             after: None,
             slice_end: None,
@@ -76,6 +79,10 @@ impl Reconcile {
     /// The slice under way is void: it is read again.
     pub fn again(&mut self) {
         self.phase = Phase::Read;
+    }
+
+    pub fn total(&self) -> u64 {
+        self.total
     }
 
     pub fn is_done(&self) -> bool {

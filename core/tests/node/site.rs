@@ -218,7 +218,11 @@ impl Site {
     }
 
     pub fn hello(&mut self, conn: ConnId, name: &str) {
-        let limits = PeerLimits { name: name.to_string(), max_segment: None, max_offers: 64 };
+        self.hello_with(conn, name, 64);
+    }
+
+    pub fn hello_with(&mut self, conn: ConnId, name: &str, max_offers: u32) {
+        let limits = PeerLimits { name: name.to_string(), max_segment: None, max_offers };
         self.input(Input::Session(conn, SessionEvent::Ready(limits)));
     }
 
@@ -249,6 +253,18 @@ impl Site {
         class: Class,
     ) -> SegmentId {
         let body = format!("content of {name}").into_bytes();
+        self.submit_body(client, ticket, name, to, class, body)
+    }
+
+    pub fn submit_body(
+        &mut self,
+        client: ConnId,
+        ticket: u32,
+        name: &str,
+        to: &[&str],
+        class: Class,
+        body: Vec<u8>,
+    ) -> SegmentId {
         let digest = BlobDigest(*blake3::hash(&body).as_bytes());
         let meta = Meta { name: name.to_string(), class, ..Meta::default() };
         let id = segment_id(&meta, &digest);
@@ -276,6 +292,29 @@ impl Site {
         let told = self.take_told(client);
         let queued = matches!(&told[..], [SessionCommand::Promised(_)]);
         assert!(queued, "{name}: {told:?}");
+        self.input(Input::Closed { conn: client, why: String::new() });
+        id
+    }
+
+    /// Submits a file of `size` bytes and waits until it is queued.
+    pub fn queue_file(&mut self, name: &str, to: &str, class: Class, size: usize) -> SegmentId {
+        let client = self.client();
+        let ticket = TransferNo(1);
+        let reserve = SessionEvent::Reserve { ticket, size: Some(size as u64) };
+        self.input(Input::Session(client, reserve));
+        self.settle();
+        let (blob, _, _) = accepted(self);
+        let body = name.as_bytes().iter().copied().cycle().take(size).collect::<Vec<u8>>();
+        write(self, client, blob, 0, &body);
+        self.store.request(client, StoreRequest::Finish { blob });
+        let digest = BlobDigest(*blake3::hash(&body).as_bytes());
+        let meta = Meta { name: name.to_string(), class, ..Meta::default() };
+        let id = segment_id(&meta, &digest);
+        let to = Destinations::named(vec![to.to_string()]).unwrap();
+        let (size, content) = (size as u64, Content::Blob(blob));
+        let submission = Box::new(Submission { meta, to, id, digest, size, content });
+        self.input(Input::Session(client, SessionEvent::Submit { ticket, submission }));
+        self.settle();
         self.input(Input::Closed { conn: client, why: String::new() });
         id
     }

@@ -253,6 +253,7 @@ variants! {
         with!(g, SessionEvent::Broken { transfer, blob, why }),
         with!(g, SessionEvent::Outcome { transfer, outcome }),
         with!(g, SessionEvent::Progress { transfer, sent }),
+        with!(g, SessionEvent::Arrived { transfer, blob }),
         { let _ = g; SessionEvent::Wants },
         SessionEvent::Receipt(Make::make(g)),
         with!(g, SessionEvent::ReceiptOk { id, site, later }),
