@@ -180,7 +180,8 @@ impl Site {
                     | Promise::Accept { .. }
                     | Promise::Accepted { .. }
                     | Promise::Receipt(_)
-                    | Promise::ReceiptOk { .. } => {}
+                    | Promise::ReceiptOk { .. }
+                    | Promise::Done { .. } => {}
                 }
             }
             Action::Read(number, request) => {

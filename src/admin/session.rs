@@ -11,24 +11,22 @@ use bytes::Bytes;
 use consign_core::code::Goodbye;
 use consign_core::http::{Conn, Event, Held, Length, Method, Request};
 use consign_core::id::{BlobNo, Handle, Seq, TransferNo};
-use consign_core::node::{Answer, Question};
-use consign_core::session::{
-    ConnInfo, Promise, Session, SessionCommand, SessionEvent, SessionInput, SessionOut,
-};
+use consign_core::node::Question;
+use consign_core::session::{ConnInfo, Session, SessionEvent, SessionInput, SessionOut};
 use consign_core::store::{Query, Snapshot, StoreEvent, StoreFault, StoreRequest};
 use consign_core::time::{Instant, Now};
 
 use self::admit::limits;
 use self::answer::{found, json, located, stopping};
 use super::AdminContext;
-use super::acts::{self, Acted};
+use super::acts;
 use super::download::{Download, Step};
 use super::ledger::{self, Located};
+use super::lists;
 use super::refusal::No;
 use super::route::{self, Route, Submit};
-use super::shapes::{Peers, Segment, Status, Stopping};
+use super::shapes::Segment;
 use super::upload::Upload;
-use super::{lists, metrics};
 
 /// Bytes of further requests that may wait behind the present one.
 const HELD_MAX: usize = 64 << 10;

@@ -13,5 +13,6 @@ mod receipts;
 mod receive;
 mod relay;
 mod routes;
+mod selections;
 mod site;
 mod start;
