@@ -61,6 +61,16 @@ gone   – not configured  0             0                       0          0
 }
 
 #[test]
+fn what_keeps_a_peer_from_being_sent_to_is_said() {
+    let mut status = status();
+    status.peers[0].needs_rekey = true;
+    status.peers[1].held = true;
+    let text = text(&status, None, now());
+    assert!(text.contains("beta   ▲ needs rekey "), "{text}");
+    assert!(text.contains("gamma  ● up, held "), "{text}");
+}
+
+#[test]
 fn what_is_not_as_it_should_be_is_said() {
     let mut status = status();
     status.peers.clear();
