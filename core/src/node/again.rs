@@ -56,6 +56,9 @@ impl Node {
             return Err(no_room());
         }
         row.askers.extend(askers);
+        if grows {
+            row.let_go = None;
+        }
         let mut changed = self.extend_destinations(now, seq, &mut row, &plan.new, &offer.to);
         row.here |= comes_here;
         changed |= self.freshen(offer, seq, &mut row) || grows;
@@ -63,6 +66,7 @@ impl Node {
             self.put_segment(seq, row.clone());
         }
         self.drop_pending(pending, out);
+        self.drop_partial(offer.digest, source);
         let (conn, transfer, id) = (pending.conn, pending.transfer, row.id);
         let (promise, refusal) = (Promise::Ack { transfer, id }, Some(full(transfer, id)));
         if changed {
@@ -218,7 +222,9 @@ impl Node {
         }
         row.here |= here;
         let raised = raises && self.raise_expiry(seq, &mut row, expires_at);
-        let changed = added || here || raised;
+        // Whoever hands it in again wants it kept.
+        let wanted_again = row.let_go.take().is_some();
+        let changed = added || here || raised || wanted_again;
         if changed {
             self.put_segment(seq, row.clone());
         }
@@ -273,7 +279,9 @@ impl Node {
     /// under which every site that is asked for has a receipt (R2). Who is addressed itself takes it
     /// anew, whatever it remembers: memory is no copy.
     pub(super) fn remembers(&self, offer: &Offer, found: &Found) -> Option<Result<Seq, No>> {
-        let row = found.remembered.as_ref()?;
+        // What was evicted, or forgotten, since the reading counts.
+        let newer = self.book.removed(&offer.id);
+        let row = newer.as_ref().unwrap_or(&found.remembered).as_ref()?;
         let own = offer.origin == self.config.name;
         if offer.to.addresses(&self.config.name) && !own {
             return None;

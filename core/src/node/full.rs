@@ -16,6 +16,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::bounds::Bounds;
 use super::stage::Intent;
 use super::types::{Action, Note};
 use super::{Asked, Mode, Node};
@@ -160,9 +161,13 @@ impl Node {
                 Asked::Segments | Asked::Missing => self.reconcile.again(),
                 // What the act does about it is decided below.
                 Asked::Act => {}
+                // All of upkeep begins anew, below.
+                Asked::Expiry | Asked::Oldest(_) => {}
             }
         }
         self.act_failed(out);
+        self.upkeep.again();
+        self.bounds = Bounds::default();
         let found = core::mem::take(&mut self.found);
         self.pending.extend(found.into_iter().map(|(pending, ..)| pending));
         self.lookups_open = 0;

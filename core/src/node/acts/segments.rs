@@ -59,7 +59,7 @@ impl Node {
         let left = match already {
             Some(text) => Some((Why::Already, text.to_string())),
             None if doing.act.action == Action::Release => {
-                self.needed(doing.act.force, &deliveries)
+                self.still_needed(doing.act.force, &deliveries)
             }
             None => None,
         };
@@ -76,7 +76,7 @@ impl Node {
     }
 
     /// Why content is still needed here, if it is.
-    fn needed(
+    fn still_needed(
         &self,
         force: bool,
         deliveries: &BTreeMap<SiteNo, DeliveryRow>,
