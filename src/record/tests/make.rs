@@ -249,6 +249,7 @@ variants! {
         with!(g, Answer::Expiry { rows, more, next }),
         Answer::Oldest(Make::make(g)),
         Answer::Kept(Make::make(g)),
+        Answer::Picked(Make::make(g)),
     }
     Subject: g {
         Subject::Segment(Make::make(g), Make::make(g)),
@@ -260,7 +261,6 @@ variants! {
         Oldest::Audit(Make::make(g)),
         Oldest::Remembered(Make::make(g)),
         Oldest::Deadletters(Make::make(g)),
-        Answer::Picked(Make::make(g)),
     }
     Cursor: g { Cursor::Dead(Make::make(g)), Cursor::Seq(Make::make(g)) }
     Named: g {
