@@ -181,7 +181,8 @@ impl Site {
                     | Promise::Accepted { .. }
                     | Promise::Done { .. }
                     | Promise::Receipt(_)
-                    | Promise::ReceiptOk { .. } => {}
+                    | Promise::ReceiptOk { .. }
+                    | Promise::Done { .. } => {}
                 }
             }
             Action::Read(number, request) => {

@@ -150,10 +150,15 @@ const HEAD: [(&str, Align); 10] = [
 
 fn row(peer: &Peer, before: Option<(&Peer, Duration)>, now: SystemTime) -> Vec<String> {
     let link = match (peer.up, peer.address.is_empty(), peer.via.as_str()) {
-        (true, ..) => "● up".into(),
+        (true, ..) => "● up".to_string(),
         (false, false, _) => "▲ down".into(),
         (false, true, "") => "– not configured".into(),
         (false, true, hop) => format!("via {hop}"),
+    };
+    let link = match peer {
+        Peer { needs_rekey: true, .. } => "▲ needs rekey".into(),
+        Peer { held: true, .. } => format!("{link}, held"),
+        _ => link,
     };
     let waiting = Count {
         count: peer.queued.count + peer.backing_off.count,

@@ -391,17 +391,6 @@ impl Node {
         self.put_segment(seq, segment);
     }
 
-    /// Somebody has left the required set: the rest may be enough.
-    pub(super) fn judge_rest(&mut self, now: Now, seq: Seq, segment: &mut SegmentRow) {
-        if segment.required > 0 {
-            self.judge_success(now, seq, segment);
-        } else if segment.unplaced.is_none() {
-            // Nobody is left to have it: it is kept and shown until somebody decides.
-            segment.unplaced = Some(true);
-            self.stage.meta.unplaced += 1;
-        }
-    }
-
     /// Sets the relayed marker in the commit of the ACK that decides it (DESIGN 3.5). An empty
     /// required set never satisfies it.
     pub(super) fn judge_success(&mut self, now: Now, seq: Seq, segment: &mut SegmentRow) {

@@ -124,13 +124,8 @@ fn relay(v: &mut impl Visit) {
     let count = CounterRow { count: 70_000, bytes: 1 << 33 };
     v.row(Table::Counters, "CounterRow", &keys::counter(SITE, 4), &count);
     let pin = bytes32(0xc0).to_vec();
-    let peer = PeerRow {
-        name: "beta".into(),
-        pin,
-        held: true,
-        last_acked: Some(AT.0),
-        forgotten: Some(true),
-    };
+    let peer =
+        PeerRow { name: "beta".into(), pin, held: true, last_acked: Some(AT.0), forgotten: None };
     v.row(Table::Peers, "PeerRow", &keys::site(SITE), &peer);
     let gone = PeerRow { forgotten: Some(true), ..peer };
     v.row(Table::Peers, "PeerRow", &keys::site(SITE), &gone);

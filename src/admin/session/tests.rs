@@ -1,5 +1,6 @@
 //! Every endpoint and every refusal, against a real node and a store in memory.
 
+mod acts;
 mod any;
 
 use consign_core::config::Config;
