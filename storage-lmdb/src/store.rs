@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 
 use bytes::Bytes;
 use consign_core::id::{BatchNo, BlobNo, ConnId, ReadNo};
+use consign_core::ledger::Table;
 use consign_core::ledger::read::{ReadRequest, Recovery};
 use consign_core::ledger::rows::Body;
 use consign_core::node::Input;
@@ -95,6 +96,14 @@ impl LmdbStore {
     #[must_use]
     pub fn content(&self) -> Content {
         Content { shared: Arc::clone(&self.shared) }
+    }
+
+    /// Rows of each table and the bytes of its live pages.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub fn table_sizes(&self) -> Result<Vec<(Table, u64, u64)>, StoreFault> {
+        self.shared.ledger.table_sizes()
     }
 
     fn blob(&self, blob: BlobNo, job: impl FnOnce() -> blobs::Job) -> bool {

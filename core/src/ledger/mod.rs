@@ -12,6 +12,8 @@ pub mod keys_upkeep;
 pub mod read;
 pub mod read_export;
 mod read_receipts;
+mod read_recovery;
+mod read_upkeep;
 pub mod rows;
 pub mod rows_pickup;
 pub mod rows_upkeep;

@@ -6,19 +6,22 @@ use alloc::vec::Vec;
 use minicbor::Decode;
 
 use super::keys::{self, DueKey};
-use super::keys_upkeep::RuleId;
+use super::keys_upkeep::{ExpiryKind, RuleId};
 use super::read_export::{
     DueExport, DueExports, HereSegment, due_exports, exports_of, segments_here,
 };
+pub use super::read_recovery::recovery;
+pub use super::read_upkeep::{Bounded, Expiring, Kept, Oldest, Subject};
 use super::rows::{
     BlobRow, CounterRow, DeliveryRow, DigestRow, DoomedRow, IdRow, IncomingRow, InflightRow,
-    MetaName, MetaRow, PeerRow, SegmentRow, SourceRow,
+    MetaName, PeerRow, SegmentRow, SourceRow,
 };
 use super::rows_upkeep::{ReceiptRow, RememberedRow};
 use super::{Table, codec, read_receipts};
 use crate::id::{BatchNo, BlobDigest, BlobNo, SegmentId, Seq, SiteNo};
 use crate::segment::Class;
 use crate::store::{ReadResult, Snapshot, StoreFault};
+use crate::time::UnixMillis;
 
 /// A read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +74,21 @@ pub enum ReadRequest {
         /// The rules there are.
         rules: Vec<RuleId>,
     },
+    /// Rows of `expiry` up to a time, in order.
+    Expiry {
+        /// Not this key and none before it; `None` is from the beginning.
+        after: Option<Vec<u8>>,
+        /// Up to this time.
+        until: UnixMillis,
+        /// Of this kind; `None` is of every kind.
+        only: Option<ExpiryKind>,
+        /// At most so many.
+        limit: usize,
+    },
+    /// The first rows of a bounded table.
+    Oldest(Bounded, usize),
+    /// Segments with everything that goes with them.
+    Kept(Vec<Seq>),
 }
 
 /// One segment to look up.
@@ -223,6 +241,19 @@ pub enum Answer {
         /// Whether there is nothing behind it.
         end: bool,
     },
+    /// Rows of `expiry`.
+    Expiry {
+        /// The rows.
+        rows: Vec<Expiring>,
+        /// The last key that was looked at, when there is more behind it.
+        more: Option<Vec<u8>>,
+        /// When the first row behind the asked time is due, once everything before it was looked at.
+        next: Option<UnixMillis>,
+    },
+    /// The first rows of a bounded table.
+    Oldest(Oldest),
+    /// In the order asked; `None` where there is no such segment.
+    Kept(Vec<Option<Kept>>),
 }
 
 /// Answers a request from a snapshot.
@@ -250,6 +281,15 @@ pub fn read(snapshot: &dyn Snapshot, request: &ReadRequest) -> ReadResult {
             let held: Result<Vec<_>, StoreFault> =
                 seqs.iter().map(|seq| held(snapshot, *seq)).collect();
             Answer::Held(held?)
+        }
+        ReadRequest::Expiry { after, until, only, limit } => {
+            super::read_upkeep::expiry(snapshot, after.as_deref(), *until, *only, *limit)?
+        }
+        ReadRequest::Oldest(table, limit) => super::read_upkeep::oldest(snapshot, *table, *limit)?,
+        ReadRequest::Kept(seqs) => {
+            let kept: Result<Vec<_>, StoreFault> =
+                seqs.iter().map(|seq| super::read_upkeep::kept(snapshot, *seq)).collect();
+            Answer::Kept(kept?)
         }
         ReadRequest::PassBack { peer, after, limit } => {
             read_receipts::pass_back(snapshot, *peer, *after, *limit)?
@@ -394,7 +434,7 @@ fn due(
     Ok(Answer::Due { rows, bad, end })
 }
 
-fn pair(
+pub(super) fn pair(
     snapshot: &dyn Snapshot,
     seq: Seq,
     site: SiteNo,
@@ -423,72 +463,4 @@ fn segments(
         true
     })?;
     Ok(Answer::Segments { rows, end })
-}
-
-/// Everything the node keeps in memory.
-///
-/// # Errors
-/// When the store cannot be read, or one of these rows is corrupt.
-pub fn recovery(snapshot: &dyn Snapshot) -> Result<Recovery, StoreFault> {
-    let mut all = Recovery::default();
-    for name in MetaName::ALL {
-        let row: Option<MetaRow> = row(snapshot, Table::Meta, name.key())?;
-        all.meta.push((name, row.map_or(0, |r| r.value)));
-    }
-    each(snapshot, Table::Peers, &mut |key, row: PeerRow| {
-        if let Ok(number) = <[u8; 4]>::try_from(key) {
-            all.peers.push((SiteNo(u32::from_be_bytes(number)), row));
-        }
-    })?;
-    each(snapshot, Table::Counters, &mut |key, row: CounterRow| {
-        let mut rest = key;
-        if let (Some(site), [state]) = (keys::take(&mut rest), rest) {
-            all.counters.push((SiteNo(u32::from_be_bytes(site)), *state, row));
-        }
-    })?;
-    each(snapshot, Table::Inflight, &mut |key, epoch: InflightRow| {
-        if let Some((peer, seq)) = keys::parse_peer_seq(key) {
-            all.inflight.push(InflightFound { peer, seq, epoch, rows: None });
-        }
-    })?;
-    for found in &mut all.inflight {
-        found.rows = pair(snapshot, found.seq, found.peer)?;
-    }
-    each(snapshot, Table::Doomed, &mut |key, row: DoomedRow| {
-        all.doomed.extend(keys::parse_u64(key).map(|n| (BlobNo(n), row)));
-    })?;
-    each(snapshot, Table::Incoming, &mut |key, row: IncomingRow| {
-        all.incoming.extend(keys::parse_u64(key).map(|n| (BlobNo(n), row.clone())));
-    })?;
-    Ok(all)
-}
-
-fn each<R>(
-    snapshot: &dyn Snapshot,
-    table: Table,
-    visit: &mut dyn FnMut(&[u8], R),
-) -> Result<(), StoreFault>
-where
-    R: for<'b> Decode<'b, ()>,
-{
-    let mut fault = None;
-    snapshot.scan(table, &[], &mut |key, value| match decode(table, key, value) {
-        Ok(row) => {
-            visit(key, row);
-            true
-        }
-        Err(why) => {
-            fault = Some(why);
-            false
-        }
-    })?;
-    fault.map_or(Ok(()), Err)
-}
-
-impl Recovery {
-    /// A counter of `meta`; 0 when there is none.
-    #[must_use]
-    pub fn meta_value(&self, name: MetaName) -> u64 {
-        self.meta.iter().find(|(n, _)| *n == name).map_or(0, |(_, value)| *value)
-    }
 }

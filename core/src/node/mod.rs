@@ -12,23 +12,27 @@
 //! | `deliver`, `verdict`, `scanned`, `window`, `peer` | claims, outcomes, due windows |
 //! | `route`, `receipt` | sites behind others: where to, and what becomes of it there |
 //! | `stage`, `book` | staged rows and counters; the overlay over the store's answers |
-//! | `remove` | what leaves the ledger, and the record of it |
+//! | `remove`, `evict` | what leaves the ledger, and the record of it |
+//! | `upkeep`, `bounds` | what becomes due by itself: expiry, retention, bounded tables |
 //! | `full` | a full disk |
 //! | `export`, `export_look`, `export_acts` | inbox rules |
 //! | `recover`, `reconcile` | start-up |
-//! | `status` | questions |
+//! | `status`, `stop` | questions; the orderly end |
 
 mod accept;
 mod admit;
 mod again;
 mod book;
+mod bounds;
 mod conns;
 mod deliver;
+mod evict;
 mod export;
 mod export_acts;
 mod export_look;
 mod full;
 mod incoming;
+mod passing;
 mod peer;
 mod receipt;
 mod reconcile;
@@ -38,8 +42,10 @@ mod route;
 mod scanned;
 mod stage;
 mod status;
+mod stop;
 mod take;
 mod types;
+mod upkeep;
 mod verdict;
 mod window;
 
@@ -58,11 +64,10 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use crate::code::Goodbye;
 use crate::config::Config;
 use crate::gate::{Gate, Waiting};
 use crate::id::{BatchNo, ConnId, Epoch, ReadNo, Seq, SiteNo, TransferNo};
-use crate::ledger::read::{Answer as Rows, Found, ReadRequest};
+use crate::ledger::read::{Answer as Rows, Bounded, Found, ReadRequest};
 use crate::plant::Plant;
 use crate::schedule::Backoff;
 use crate::segment::Class;
@@ -72,6 +77,7 @@ use crate::time::{Instant, Now, UnixMillis};
 
 use accept::{Pending, What};
 use book::Book;
+use bounds::Bounds;
 use conns::Conn;
 use deliver::Settlement;
 use export::Exports;
@@ -81,6 +87,7 @@ use peer::Peer;
 use reconcile::Reconcile;
 use scanned::Page;
 use stage::{Stage, Verdict};
+use upkeep::Upkeep;
 
 /// Whether there is room for new content.
 #[derive(Clone, Debug)]
@@ -102,6 +109,8 @@ enum Asked {
     Exports,
     ExportAct,
     PassBack(ConnId),
+    Expiry,
+    Oldest(Bounded),
 }
 
 /// The node. See the module's documentation. A copy goes its own way from then on: that is how every
@@ -134,6 +143,8 @@ pub struct Node {
     exports: Exports,
     reconcile: Reconcile,
     summary: ReconcileSummary,
+    upkeep: Upkeep,
+    bounds: Bounds,
     stopping: bool,
     drain_by: Instant,
     drained: bool,
@@ -198,6 +209,7 @@ impl Node {
             SessionEvent::Checkpoint { blob, offset, chain, .. } => {
                 self.checkpoint(now, conn, blob, offset, chain);
             }
+            SessionEvent::Arrived { transfer, blob } => self.arrived(now, conn, transfer, blob),
             SessionEvent::Received { transfer, blob } => self.received(conn, transfer, blob),
             SessionEvent::Broken { transfer, blob, why } => {
                 self.broken(now, conn, transfer, blob, why, out);
@@ -278,7 +290,9 @@ impl Node {
             }
             (Asked::Pairs, Rows::Pairs(rows)) => self.rejudge_pairs(now, rows),
             (Asked::Recovery, Rows::Recovery(recovery)) => self.rejudge_recovery(now, *recovery),
-            (Asked::Segments, Rows::Segments { rows, end }) => self.segments_read(rows, end, out),
+            (Asked::Segments, Rows::Segments { rows, end }) => {
+                self.segments_read(now, rows, end, out)
+            }
             (Asked::Missing, Rows::Held(held)) => self.missing_read(now, held, as_of),
             (Asked::Exports, Rows::DueExports { rows, next }) => {
                 self.exports_found(now, rows, next, out);
@@ -287,6 +301,13 @@ impl Node {
                 self.here_found(now, rows, last, end);
             }
             (Asked::ExportAct, Rows::Exports(rows)) => self.retry_found(now, rows, as_of),
+            (Asked::Expiry, Rows::Expiry { rows, more, next }) => {
+                open = true;
+                self.expiry_read(read, as_of, rows, more, next);
+            }
+            (Asked::Oldest(table), Rows::Oldest(found)) => {
+                open = self.oldest_read(read, as_of, table, found);
+            }
             (Asked::PassBack(conn), Rows::PassBack { rows, end }) => {
                 self.pass_back_read(conn, rows, end);
             }
@@ -313,6 +334,7 @@ impl Node {
         self.judge(now, out);
         self.claim(now);
         self.scan(out);
+        self.upkeep(now, out);
         self.look_up(out);
         self.export(now, out);
         self.page_receipts(out);
@@ -322,50 +344,6 @@ impl Node {
         self.probe(now, out);
         self.reconcile_slice(out);
         self.drain(now, out);
-    }
-
-    fn stop(&mut self, now: Now, out: &mut Vec<Action>) {
-        if self.stopping {
-            return;
-        }
-        self.stopping = true;
-        self.drain_by = now.mono.after(self.config.drain_timeout);
-        self.turn_down(out);
-    }
-
-    /// What waits to be taken in is refused: this site is stopping.
-    fn turn_down(&mut self, out: &mut Vec<Action>) {
-        let no = || (crate::code::Refusal::Busy, 1_000, "this site is stopping".to_string());
-        for pending in core::mem::take(&mut self.pending) {
-            self.drop_pending(&pending, out);
-            let (refusal, retry_after, text) = no();
-            self.refuse(&pending, refusal, retry_after, text, out);
-        }
-        for (conn, ticket, _) in core::mem::take(&mut self.reservations) {
-            self.refuse_reservation(conn, ticket, no(), out);
-        }
-    }
-
-    /// After a stop: once nothing is in flight and nothing staged, or time is up, sessions are closed.
-    fn drain(&mut self, now: Now, out: &mut Vec<Action>) {
-        if !self.stopping {
-            return;
-        }
-        let staged = !self.stage.batch.is_empty() || self.stage.committing();
-        let flying = self.peers.values().any(|p| !p.flights.is_empty());
-        let waiting = !self.found.is_empty() || !self.pending.is_empty();
-        let exporting = self.exports.is_busy();
-        let quiet = !staged && !flying && !waiting && !exporting && self.settlements.is_empty();
-        if quiet || now.mono >= self.drain_by {
-            self.drained = true;
-            let conns: Vec<ConnId> = self.conns.keys().copied().collect();
-            for conn in conns {
-                let why = Goodbye::Stopping;
-                let text = "this site is stopping".to_string();
-                out.push(Action::Command(conn, SessionCommand::Close { why, text }));
-            }
-            out.push(Action::Drained);
-        }
     }
 
     /// The staged batch, when none is under way and there is anything in it.
@@ -391,8 +369,8 @@ impl Node {
         let stop = self.stopping.then_some(self.drain_by);
         let stuck = self.stuck_deadline();
         let due = [self.conns_deadline(), self.full_deadline(), self.due_deadline()];
-        let exports = self.exports_deadline();
-        due.into_iter().chain([partials, stop, stuck, exports]).flatten().min()
+        let due = due.into_iter().chain([self.upkeep_deadline(), self.exports_deadline()]);
+        due.chain([partials, stop, stuck]).flatten().min()
     }
 
     /// When the next delivery of a live session is due that is not due now.
@@ -402,7 +380,8 @@ impl Node {
         }
         let due = self.peers.values().filter(|p| !p.held).filter_map(|p| {
             let hop = self.peers.get(&p.hop()).filter(|hop| hop.session.is_some() && !hop.held)?;
-            let due = self.now.instant_of(p.next_due()?).max(hop.claim_at);
+            let opens = hop.contact.opens_at(self.now.wall).unwrap_or_default();
+            let due = self.now.instant_of(p.next_due()?.max(opens)).max(hop.claim_at);
             // What is due and not claimed waits for an input: an outcome, a commit, a HELLO.
             (due > self.now.mono).then_some(due)
         });

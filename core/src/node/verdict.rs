@@ -43,6 +43,9 @@ impl Node {
     fn heard_of(&mut self, now: Now, hop: SiteNo, outcome: &Outcome) {
         let backoff = self.backoff();
         let Some(peer) = self.peers.get_mut(&hop) else { return };
+        if matches!(outcome, Outcome::Acked | Outcome::Rejected { .. }) {
+            peer.answered();
+        }
         match outcome {
             Outcome::Unreadable(StoreFault::Missing(_))
             | Outcome::Acked

@@ -11,6 +11,8 @@ mod gate;
 mod scans;
 mod wire;
 
+#[path = "../node/books.rs"]
+mod books;
 #[path = "../node/site.rs"]
 mod site;
 #[path = "../pair/world.rs"]

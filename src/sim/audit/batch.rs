@@ -45,6 +45,18 @@ pub(super) struct Touched {
     pub incoming: Vec<BlobNo>,
     /// Identities that are not looked up any more.
     pub lost: Vec<(SegmentId, Seq)>,
+    /// Segments that are not kept any more.
+    pub gone: Vec<(Seq, SegmentRow)>,
+    /// Deliveries that are not kept any more, with their last rows.
+    pub dropped: Vec<(Seq, SiteNo, DeliveryRow)>,
+    /// Content in the ledger that is not kept any more.
+    pub gone_bodies: Vec<BodyNo>,
+    /// What was recorded: the act, and to what.
+    pub acts: Vec<(String, String, String)>,
+    /// Records that are not kept any more.
+    pub forgotten_acts: Vec<u64>,
+    /// Ids that are not remembered any more, and since when they were.
+    pub forgotten: Vec<(SegmentId, u64)>,
 }
 
 /// Whether a segment may change like that: its origin, or this site itself, may accept it anew with a
@@ -149,7 +161,13 @@ impl Desk<'_> {
             Row::Unmet(_, seq) => t.segments.push(seq),
             Row::Owner(blob, _) => t.blobs.push(blob),
             Row::Source(digest, no, _) => t.sources.push((digest, no)),
-            Row::Peer(..) | Row::Audit(_) | Row::Foreign => {}
+            Row::Audit(number, ref row) => {
+                let first = self.site.disk.audit.last_key_value().is_none_or(|(n, _)| *n < number);
+                demand(first, "I31", None, || format!("audit record {number} is written again"))?;
+                t.acts.push((row.action.clone(), row.subject.clone(), row.reason.clone()));
+            }
+            Row::Remembered(..) | Row::RememberedAge(..) | Row::Receipt(..) => {}
+            Row::Peer(..) | Row::Foreign => {}
         }
         self.site.disk.set(row);
         Ok(())
@@ -161,16 +179,12 @@ impl Desk<'_> {
                 return demand(false, "I2", None, || format!("{name:?} is removed"));
             }
             Name::Segment(seq) => {
-                let id = self.site.id(*seq);
-                return demand(id.is_none(), "I2", id, || {
-                    format!("number {seq} is removed, and nothing may remove it")
-                });
+                t.gone.extend(self.site.disk.segments.get(seq).map(|row| (*seq, row.clone())));
             }
             Name::Body(body) => {
-                let there = self.site.disk.bodies.contains_key(body);
-                return demand(!there, "I2", None, || {
-                    format!("body {body} is removed, and nothing may remove it")
-                });
+                let charge = self.site.disk.bodies.get(body).map_or(0, Inline::charge);
+                self.site.charged -= i128::from(charge);
+                t.gone_bodies.push(*body);
             }
             Name::Id(id) => {
                 if let Some(seq) = self.site.disk.ids.get(id) {
@@ -186,15 +200,14 @@ impl Desk<'_> {
             Name::Delivery(seq, no) => self.del_delivery(*seq, *no, t)?,
             Name::Due(key) => self.leaves(key.seq, key.peer, t),
             Name::Owed(no, seq) | Name::Inflight(no, seq) => self.leaves(*seq, *no, t),
-            Name::Deadletter(_, seq, no) => {
-                let id = self.site.id(*seq);
-                return demand(false, "I31", id, || {
-                    format!("the dead letter to {} is removed", self.site.peer(*no))
-                });
+            Name::Deadletter(_, seq, no) => t.deliveries.push((*seq, *no)),
+            Name::Audit(number) => t.forgotten_acts.push(*number),
+            Name::Remembered(id) => {
+                let row = self.site.disk.remembered.get(id);
+                t.forgotten.extend(row.map(|row| (*id, row.evicted_at)));
             }
-            Name::Audit(number) => {
-                return demand(false, "I31", None, || format!("audit record {number} is removed"));
-            }
+            Name::Receipt(seq, no) => self.receipt_goes(*seq, *no)?,
+            Name::RememberedAge(..) => {}
             Name::Expiry(key) => touch_expiry(key, t),
             Name::Doomed(blob) => {
                 let there = self.site.files.contains_key(blob);
@@ -230,8 +243,14 @@ impl Desk<'_> {
 
     fn put_meta(&mut self, name: MetaName, value: u64) -> Check {
         let before = self.site.disk.meta(name);
-        let goes_down =
-            matches!(name, MetaName::UsedBytes | MetaName::Segments | MetaName::Unplaced);
+        let goes_down = matches!(
+            name,
+            MetaName::UsedBytes
+                | MetaName::Segments
+                | MetaName::Unplaced
+                | MetaName::Remembered
+                | MetaName::AuditRows
+        );
         let invariant = if name == MetaName::TimeHigh { "I18" } else { "I2" };
         demand(goes_down || value >= before, invariant, None, || {
             format!("{name:?} goes back from {before} to {value}")
@@ -364,7 +383,8 @@ impl Desk<'_> {
         Ok(())
     }
 
-    /// It leaves the required set: the peer had it before and let it go.
+    /// It leaves the required set: the peer had it before and let it go, or its segment goes, or its
+    /// dead letter is over.
     fn del_delivery(&mut self, seq: Seq, no: SiteNo, t: &mut Touched) -> Check {
         let site = &*self.site;
         let (Some(old), Some(segment)) =
@@ -374,7 +394,14 @@ impl Desk<'_> {
         };
         let (from, id, size) = (Some(old.state), segment.id, segment.size);
         let (attempts, spent, cause) = (old.attempts, old.spent, 0);
-        self.judge(&Step { seq, no, old: Some(old), new: None, segment })?;
+        match old.state {
+            State::Inflight => self.judge(&Step { seq, no, old: Some(old), new: None, segment })?,
+            // Judged once the batch is whole.
+            _ => t.dropped.push((seq, no, old.clone())),
+        }
+        if waits(old.state) {
+            t.left.push(due_key(no, seq, old.next_attempt_after, segment));
+        }
         t.deliveries.push((seq, no));
         t.segments.push(seq);
         self.counted(no, from, None, size, t);

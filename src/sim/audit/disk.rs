@@ -6,9 +6,10 @@ use std::fmt::Debug;
 use consign_core::id::{BlobDigest, BlobNo, BodyNo, Epoch, SegmentId, Seq, SiteNo};
 use consign_core::ledger::keys::{DueKey, id8};
 use consign_core::ledger::rows::{
-    BlobRow, CounterRow, DeliveryRow, DoomedRow, IncomingRow, MetaName, SegmentRow, SourceRow,
-    State,
+    BlobRow, Body, CounterRow, DeliveryRow, DoomedRow, IncomingRow, MetaName, SegmentRow,
+    SourceRow, State,
 };
+use consign_core::ledger::rows_upkeep::{AuditRow, ReceiptRow, RememberedRow};
 use consign_core::time::UnixMillis;
 
 use super::rows::{Inline, Name, Row};
@@ -35,7 +36,10 @@ pub(super) struct Disk {
     pub unmet: BTreeSet<(u64, Seq)>,
     pub owners: BTreeSet<(BlobNo, Seq)>,
     pub sources: BTreeMap<(BlobDigest, SiteNo), SourceRow>,
-    pub audit: BTreeSet<u64>,
+    pub audit: BTreeMap<u64, AuditRow>,
+    pub remembered: BTreeMap<SegmentId, RememberedRow>,
+    pub remembered_age: BTreeSet<(u64, SegmentId)>,
+    pub receipts: BTreeMap<(Seq, SiteNo), ReceiptRow>,
 }
 
 impl Disk {
@@ -69,6 +73,34 @@ impl Disk {
         let reserved: u64 = self.incoming.values().map(|row| row.reserved).sum();
         let doomed: u64 = self.doomed.values().map(|row| row.size).sum();
         bodies + blobs + reserved + doomed
+    }
+
+    /// What each peer must be charged for, in segments and bytes.
+    pub fn inbound(&self) -> BTreeMap<SiteNo, Tally> {
+        let mut all: BTreeMap<SiteNo, Tally> = BTreeMap::new();
+        let mut add = |site: u32, count: i64, bytes: u64| {
+            let tally = all.entry(SiteNo(site)).or_default();
+            tally.count += count;
+            tally.bytes += i128::from(bytes);
+        };
+        for row in self.segments.values() {
+            let inline = match row.body {
+                Body::Inline(body) => self.bodies.get(&body).map_or(0, Inline::charge),
+                Body::Blob(_) => 0,
+            };
+            add(row.from, 1, inline);
+        }
+        for row in self.blobs.values() {
+            add(row.owner.unwrap_or(0), 0, row.size);
+        }
+        for row in self.incoming.values() {
+            add(row.source, 0, row.reserved);
+        }
+        for row in self.doomed.values() {
+            add(row.owner, 0, row.size);
+        }
+        all.remove(&SiteNo(0));
+        all
     }
 
     /// Deliveries and their bytes, by peer and state.
@@ -105,7 +137,10 @@ impl Disk {
             Row::Unmet(at, seq) => !self.unmet.insert((at, seq)),
             Row::Owner(blob, seq) => !self.owners.insert((blob, seq)),
             Row::Source(digest, site, row) => self.sources.insert((digest, site), row).is_some(),
-            Row::Audit(number) => !self.audit.insert(number),
+            Row::Audit(number, row) => self.audit.insert(number, *row).is_some(),
+            Row::Remembered(id, row) => self.remembered.insert(id, row).is_some(),
+            Row::RememberedAge(at, id) => !self.remembered_age.insert((at, id)),
+            Row::Receipt(seq, site, row) => self.receipts.insert((seq, site), *row).is_some(),
             Row::Foreign => false,
         }
     }
@@ -134,7 +169,10 @@ impl Disk {
             Name::Unmet(at, seq) => self.unmet.remove(&(*at, *seq)),
             Name::Owner(blob, seq) => self.owners.remove(&(*blob, *seq)),
             Name::Source(digest, site) => self.sources.remove(&(*digest, *site)).is_some(),
-            Name::Audit(number) => self.audit.remove(number),
+            Name::Audit(number) => self.audit.remove(number).is_some(),
+            Name::Remembered(id) => self.remembered.remove(id).is_some(),
+            Name::RememberedAge(at, id) => self.remembered_age.remove(&(*at, *id)),
+            Name::Receipt(seq, site) => self.receipts.remove(&(*seq, *site)).is_some(),
             Name::Foreign => false,
         }
     }
@@ -178,7 +216,19 @@ impl Disk {
                 let name = |k: &(BlobDigest, SiteNo)| Name::Source(k.0, k.1);
                 maps(blank("sources"), &a.sources, &b.sources, name)
             })
-            .or_else(|| sets(blank("audit"), &a.audit, &b.audit, |k| Name::Audit(*k)))
+            .or_else(|| maps(blank("audit"), &a.audit, &b.audit, |k| Name::Audit(*k)))
+            .or_else(|| {
+                let name = |k: &SegmentId| Name::Remembered(*k);
+                maps(blank("remembered"), &a.remembered, &b.remembered, name)
+            })
+            .or_else(|| {
+                let name = |k: &(u64, SegmentId)| Name::RememberedAge(k.0, k.1);
+                sets(blank("remembered_age"), &a.remembered_age, &b.remembered_age, name)
+            })
+            .or_else(|| {
+                let name = |k: &(Seq, SiteNo)| Name::Receipt(k.0, k.1);
+                maps(blank("receipts"), &a.receipts, &b.receipts, name)
+            })
     }
 }
 

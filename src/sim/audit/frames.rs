@@ -3,6 +3,7 @@
 use consign_core::code::Refusal;
 use consign_core::id::{ConnId, Epoch, SegmentId, Seq, SiteNo, TransferNo};
 use consign_core::ledger::rows::MetaName;
+use consign_core::segment::Meta;
 use consign_core::wire::{Frame, Kind, Offer, WITHDRAWN};
 
 use super::Desk;
@@ -161,10 +162,19 @@ impl Desk<'_> {
         let Some(row) = self.site.disk.segments.get(&seq) else { return Ok(()) };
         let own = row.origin.is_empty();
         let origin = if own { &self.site.config.name } else { &row.origin };
-        let origin_seq = if own { seq.0 } else { row.origin_seq };
-        let same = (offer.digest, offer.size, offer.origin_seq, offer.hops)
-            == (row.digest, row.size, origin_seq, row.hops.saturating_add(1))
-            && (&offer.meta, &offer.origin) == (&row.meta, origin)
+        let number = if own && row.origin_seq == 0 { seq.0 } else { row.origin_seq };
+        let from = (offer.origin_seq, &offer.origin, offer.hops);
+        let newest = from == (number, origin, row.hops.saturating_add(1));
+        // An offer may leave after the segment was accepted anew: then it is of before.
+        let again = own && row.origin_seq > 0;
+        let older = again || (&offer.origin == origin && offer.origin_seq < number);
+        let (said, kept) = (offer.meta.expires_at, row.meta.expires_at);
+        let earlier = said == kept || said.is_some_and(|at| kept.is_none_or(|kept| at < kept));
+        let meta = Meta { expires_at: row.meta.expires_at, ..offer.meta.clone() };
+        let same = (offer.digest, offer.size) == (row.digest, row.size)
+            && (newest || older)
+            && meta == row.meta
+            && (older || earlier)
             && offer.to.addresses(name);
         demand(same, "I11", Some(offer.id), || {
             format!("it is offered to {name} as {offer:?}, and kept as {row:?}")
@@ -195,6 +205,8 @@ impl Desk<'_> {
         match self.site.holds(id) {
             Holds::Yes => {}
             Holds::Harmed => return Ok(()),
+            // It was held, and went its way between the word and the wire.
+            Holds::No(_) if self.site.removed.contains_key(id) => return Ok(()),
             Holds::No(why) => {
                 let text = format!("it is acknowledged to {name}, and {why}");
                 return Err(broken("I1", Some(*id), text));

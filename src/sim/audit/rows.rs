@@ -7,6 +7,7 @@ use consign_core::ledger::rows::{
     BlobRow, CounterRow, DeadletterRow, DeliveryRow, DigestRow, DoomedRow, IdRow, IncomingRow,
     InflightRow, MetaName, MetaRow, PeerRow, SegmentRow, SourceRow,
 };
+use consign_core::ledger::rows_upkeep::{AuditRow, ReceiptRow, RememberedRow};
 use consign_core::ledger::{Table, codec};
 
 /// What a body in the ledger holds.
@@ -52,6 +53,9 @@ pub(super) enum Name {
     Owner(BlobNo, Seq),
     Source(BlobDigest, SiteNo),
     Audit(u64),
+    Remembered(SegmentId),
+    RememberedAge(u64, SegmentId),
+    Receipt(Seq, SiteNo),
     /// A row of a part that is not modelled.
     Foreign,
 }
@@ -78,7 +82,10 @@ pub(super) enum Row {
     Unmet(u64, Seq),
     Owner(BlobNo, Seq),
     Source(BlobDigest, SiteNo, SourceRow),
-    Audit(u64),
+    Audit(u64, Box<AuditRow>),
+    Remembered(SegmentId, RememberedRow),
+    RememberedAge(u64, SegmentId),
+    Receipt(Seq, SiteNo, Box<ReceiptRow>),
     Foreign,
 }
 
@@ -129,8 +136,10 @@ pub(super) fn name(table: Table, key: &[u8]) -> Option<Name> {
         }
         Table::Sources => Name::Source(BlobDigest(take(r)?), SiteNo(number32(r)?)),
         Table::Audit => Name::Audit(number64(r)?),
+        Table::Remembered => Name::Remembered(SegmentId(take(r)?)),
+        Table::RememberedAge => Name::RememberedAge(number64(r)?, SegmentId(take(r)?)),
+        Table::Receipts => Name::Receipt(Seq(number64(r)?), SiteNo(number32(r)?)),
         Table::Handed
-        | Table::Remembered
         | Table::Quarantine
         | Table::Exports
         | Table::Watched
@@ -141,7 +150,6 @@ pub(super) fn name(table: Table, key: &[u8]) -> Option<Name> {
         | Table::Nonces
         | Table::Nodes
         | Table::Clients
-        | Table::Receipts
         | Table::PassBack => return Some(Name::Foreign),
     };
     rest.is_empty().then_some(name)
@@ -180,7 +188,10 @@ pub(super) fn row(table: Table, key: &[u8], value: &[u8]) -> Result<Row, String>
         Name::Unmet(at, seq) => Row::Unmet(at, seq),
         Name::Owner(blob, seq) => Row::Owner(blob, seq),
         Name::Source(digest, site) => Row::Source(digest, site, value!(SourceRow)),
-        Name::Audit(number) => Row::Audit(number),
+        Name::Audit(number) => Row::Audit(number, Box::new(value!(AuditRow))),
+        Name::Remembered(id) => Row::Remembered(id, value!(RememberedRow)),
+        Name::RememberedAge(at, id) => Row::RememberedAge(at, id),
+        Name::Receipt(seq, site) => Row::Receipt(seq, site, Box::new(value!(ReceiptRow))),
         Name::Foreign => Row::Foreign,
     };
     Ok(row)

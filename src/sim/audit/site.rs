@@ -185,6 +185,8 @@ pub(super) struct Site {
     pub settled: BTreeSet<(Seq, SiteNo)>,
     /// The newest row of a segment, even when its identity is not looked up any more.
     pub newest: BTreeMap<SegmentId, Seq>,
+    /// Segments that were removed as the policy allows, and the last number they had.
+    pub removed: BTreeMap<SegmentId, Seq>,
     pub links: Links,
     /// Rows that the node said it has set aside.
     pub told: BTreeSet<String>,
@@ -209,6 +211,7 @@ impl Site {
             set_aside: BTreeSet::new(),
             settled: BTreeSet::new(),
             newest: BTreeMap::new(),
+            removed: BTreeMap::new(),
             links: Links::default(),
             told: BTreeSet::new(),
         }
