@@ -13,6 +13,7 @@ pub mod read;
 pub mod read_acts;
 pub mod read_export;
 mod read_receipts;
+mod read_recovery;
 mod read_upkeep;
 pub mod rows;
 pub mod rows_pickup;

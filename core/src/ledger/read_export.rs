@@ -159,10 +159,27 @@ pub(super) fn segments_here(
     Ok(Answer::SegmentsHere { rows, last, end })
 }
 
-/// Whether every rule that took a segment is done with it, and at least one took it: only then does an
-/// export let a copy go (DESIGN 3.5).
-#[must_use]
-pub fn is_exported(rows: &[(RuleId, ExportRow)]) -> bool {
-    use super::rows_upkeep::ExportState;
-    !rows.is_empty() && rows.iter().all(|(_, row)| row.state == ExportState::Done)
+/// The exports of a segment by every rule that has ever exported anything: rules are few, so each is
+/// looked up, and the next one is found by going past it.
+///
+/// # Errors
+/// When the store cannot be read.
+pub(super) fn exports_everywhere(
+    snapshot: &dyn Snapshot,
+    seq: Seq,
+) -> Result<Vec<(RuleId, ExportRow)>, StoreFault> {
+    let mut found = Vec::new();
+    let mut from = Some(RuleId(0));
+    while let Some(rule) = from {
+        let mut next = None;
+        let first = keys_upkeep::export(rule, Seq(0));
+        snapshot.scan(Table::Exports, &first, &mut |key, _| {
+            next = keys_upkeep::parse_export(key).map(|(rule, _)| rule);
+            false
+        })?;
+        let Some(rule) = next else { break };
+        found.extend(exports_of(snapshot, seq, &[rule])?);
+        from = rule.0.checked_add(1).map(RuleId);
+    }
+    Ok(found)
 }

@@ -17,8 +17,10 @@ use crate::inbox::{ExportJob, ExportStep, ExportTask, InboxRule};
 use crate::ledger::Table;
 use crate::ledger::keys_pickup::LongKey;
 use crate::ledger::keys_upkeep::{self, ExpiryKind, RuleId};
+use crate::ledger::read::Kept;
 use crate::ledger::rows::SegmentRow;
 use crate::ledger::rows_upkeep::{ExportRow, ExportState};
+use crate::retention::Exports as Exported;
 use crate::schedule::jitter_key;
 use crate::time::{Now, UnixMillis};
 
@@ -88,6 +90,12 @@ impl Exports {
         if key < first.as_slice() {
             *first = key.to_vec();
         }
+    }
+
+    /// Whether a rule has a segment in hand.
+    pub fn holds(&self, seq: Seq, rules: &[InboxRule]) -> bool {
+        let active = rules.iter().filter_map(|rule| self.active.get(&(rule.id, seq)));
+        active.into_iter().any(|active| !matches!(active.phase, Phase::Over(_)))
     }
 
     /// Whether the exporter has anything.
@@ -183,13 +191,29 @@ impl Node {
         self.exports.to_be_staged(batch, rule, &key);
     }
 
-    /// A segment leaves the ledger: what its exports left there goes with it. Exports that are not over
-    /// are not to be cut off so; their keys are cleaned up when they come up.
-    #[allow(dead_code, reason = "retention calls it")]
-    pub(super) fn drop_exports(&mut self, seq: Seq) {
-        for rule in self.rules() {
-            self.stage.batch.del(Table::Exports, &keys_upkeep::export(rule, seq));
+    /// A segment leaves the ledger: what its exports left there goes with it. A key that has moved since
+    /// `rows` were read is cleaned up when it comes up.
+    pub(super) fn drop_exports(&mut self, seq: Seq, rows: &[(RuleId, ExportRow)]) {
+        for (rule, row) in rows {
+            self.stage.batch.del(Table::Exports, &keys_upkeep::export(*rule, seq));
+            if matches!(row.state, ExportState::Intent | ExportState::Placed) {
+                self.stage.batch.del(Table::Expiry, &due_key(row.next_attempt_after, *rule, seq));
+            }
         }
+    }
+
+    /// What the rules there are have done with a segment, what is staged included.
+    pub(super) fn exported(&self, kept: &Kept) -> Exported {
+        let seq = kept.held.seq;
+        let mut done = None;
+        for (rule, row) in kept.exports.iter().filter(|(rule, _)| self.rule(*rule).is_some()) {
+            let newest = self.exports.active.get(&(*rule, seq)).map_or(row, |active| &active.row);
+            if newest.state != ExportState::Done {
+                return Exported::Pending;
+            }
+            done = done.max(Some(newest.since));
+        }
+        done.map_or(Exported::NoRules, |at| Exported::Done(UnixMillis(at)))
     }
 
     /// The exporter's word waits until it can be written down.

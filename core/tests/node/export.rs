@@ -463,3 +463,38 @@ fn stopping_waits_for_the_exporter_and_gives_out_nothing_new() {
     let row = &rows(&site)[&(RuleId(1), Seq(1))];
     assert_eq!(row.name, "a", "what it said was written down");
 }
+
+#[test]
+fn what_every_rule_is_done_with_is_let_go_and_nothing_before() {
+    let rules = [rule(1, None, false), rule(2, Some("a"), true)];
+    let mut site = Site::with(with_rules(&rules));
+    let mut folder = Folder::default();
+    arrive(&mut site, &["a", "b"]);
+    site.settle();
+    // The second rule's command does not come to its end.
+    let keep = site.config.keep;
+    let mut run = None;
+    for _ in 0..40 {
+        let Some(job) = site.exports.pop_front() else {
+            site.wait(Duration::from_secs(2));
+            continue;
+        };
+        if matches!(job.task, ExportTask::Run { .. }) {
+            run = Some(job);
+            continue;
+        }
+        let step = folder.work(&job);
+        answer(&mut site, &job, step);
+    }
+    site.wait(keep * 2);
+    let run = run.expect("the command runs");
+    assert_eq!(site.store.rows(Table::Segments), 1, "the one that no rule has any more to do with");
+    assert_eq!(rows(&site).keys().map(|(_, seq)| *seq).collect::<Vec<_>>(), [run.seq; 2]);
+    let step = folder.work(&run);
+    answer(&mut site, &run, step);
+    site.wait(keep - Duration::from_secs(60));
+    assert_eq!(site.store.rows(Table::Segments), 1, "it is kept for a while");
+    site.wait(Duration::from_secs(120));
+    assert_eq!((site.store.rows(Table::Segments), rows(&site).len()), (0, 0));
+    audit(&site);
+}

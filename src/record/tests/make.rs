@@ -185,7 +185,7 @@ fields! {
     Found { held, blob, source, incoming, remembered, receipts }
     ReceiptRow { id, site, when, cause, back, pending, name, size, digest, expires_at, more }
     Held { seq, row, deliveries }
-    Kept { held, id, blob, digest, receipts, remembered }
+    Kept { held, id, blob, digest, receipts, remembered, exports }
     Expiring { key, what }
     RememberedRow { evicted_at, origin, origin_seq, seq }
     DueRow { key, segment, delivery }
