@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod demo;
+pub mod fsck;
 pub mod get;
 pub mod init;
 pub mod ls;

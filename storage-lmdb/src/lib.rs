@@ -48,5 +48,7 @@ mod tests;
 mod writer;
 
 pub use ledger::LmdbSnapshot;
-pub use open::{OpenError, OpenOptions};
+pub use open::{
+    Aside, Compacted, HowFiles, Offline, OfflineSnapshot, OpenError, OpenOptions, WatchFiles,
+};
 pub use store::LmdbStore;

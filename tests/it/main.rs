@@ -5,6 +5,7 @@ mod damage;
 mod deliver;
 mod disk;
 mod freeze;
+mod fsck;
 mod full;
 mod hostile;
 mod http;
