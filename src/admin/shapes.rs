@@ -154,8 +154,29 @@ pub struct Status {
     pub reconciling: bool,
     /// Whether it is stopping.
     pub stopping: bool,
+    /// Rows in quarantine.
+    #[serde(default)]
+    pub quarantined: u64,
+    /// How far content was compared with its digests.
+    #[serde(default)]
+    pub scrub: Scrub,
     /// Peers by name.
     pub peers: Vec<Peer>,
+}
+
+/// How far content was compared with its digests.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scrub {
+    /// When the last pass over everything ended.
+    pub last: Option<String>,
+    /// Whether a pass is under way.
+    pub running: bool,
+    /// Pieces of content since the start.
+    pub items: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Segments whose content was found to be wrong or gone, since the start.
+    pub corrupt: u64,
 }
 
 /// Room for content.
@@ -280,6 +301,14 @@ impl Status {
             },
             reconciling: node.reconciling,
             stopping: node.stopping,
+            quarantined: node.quarantined,
+            scrub: Scrub {
+                last: node.scrub.last.map(rfc3339),
+                running: node.scrub.running,
+                items: node.scrub.items,
+                bytes: node.scrub.bytes,
+                corrupt: node.scrub.corrupt,
+            },
             peers: node.peers.iter().map(Peer::of).collect(),
         }
     }

@@ -39,6 +39,7 @@ mod ledger;
 mod open;
 mod readers;
 mod remover;
+mod scrubber;
 mod shape;
 mod shared;
 mod space;

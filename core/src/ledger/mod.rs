@@ -10,6 +10,7 @@ pub mod keys;
 pub mod keys_pickup;
 pub mod keys_upkeep;
 pub mod read;
+pub mod read_scrub;
 pub mod rows;
 pub mod rows_pickup;
 pub mod rows_upkeep;

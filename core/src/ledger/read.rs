@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use minicbor::Decode;
 
 use super::keys::{self, DueKey};
+use super::read_scrub::{self, RawRow, ScrubItem, ScrubPage};
 use super::rows::{
     BlobRow, CounterRow, DeliveryRow, DigestRow, DoomedRow, IdRow, IncomingRow, InflightRow,
     MetaName, MetaRow, PeerRow, SegmentRow, SourceRow,
@@ -44,6 +45,17 @@ pub enum ReadRequest {
     Held(Vec<Seq>),
     /// Everything the node keeps in memory, read anew.
     Recovery,
+    /// Content to be compared with its digest: that of the segments behind `after`.
+    Scrub {
+        /// Not this segment and none before it.
+        after: Option<Seq>,
+        /// At most so much.
+        page: ScrubPage,
+    },
+    /// These segments and all that share their content, with their deliveries.
+    Sharers(Vec<Seq>),
+    /// The values of these rows as they are.
+    Raw(Vec<(Table, Vec<u8>)>),
 }
 
 /// One segment to look up.
@@ -125,6 +137,9 @@ pub struct Recovery {
     pub doomed: Vec<(BlobNo, DoomedRow)>,
     /// Content being received.
     pub incoming: Vec<(BlobNo, IncomingRow)>,
+    /// How many rows are in quarantine.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub quarantined: u64,
 }
 
 /// A read's answer.
@@ -165,6 +180,17 @@ pub enum Answer {
     Held(Vec<Option<Held>>),
     /// Everything.
     Recovery(alloc::boxed::Box<Recovery>),
+    /// Content in the order of the segments that have it.
+    Scrub {
+        /// The content.
+        items: Vec<ScrubItem>,
+        /// The last segment that was looked at.
+        through: Option<Seq>,
+        /// Whether there is nothing behind it.
+        end: bool,
+    },
+    /// In the order asked; `None` where there is no row.
+    Raw(Vec<Option<RawRow>>),
 }
 
 /// Answers a request from a snapshot.
@@ -194,6 +220,9 @@ pub fn read(snapshot: &dyn Snapshot, request: &ReadRequest) -> ReadResult {
             Answer::Held(held?)
         }
         ReadRequest::Recovery => Answer::Recovery(alloc::boxed::Box::new(recovery(snapshot)?)),
+        ReadRequest::Scrub { after, page } => read_scrub::scrub(snapshot, *after, *page)?,
+        ReadRequest::Sharers(seqs) => read_scrub::sharers(snapshot, seqs)?,
+        ReadRequest::Raw(rows) => read_scrub::raw(snapshot, rows)?,
     };
     Ok(ReadAnswer { as_of: snapshot.as_of(), body })
 }
@@ -384,6 +413,10 @@ pub fn recovery(snapshot: &dyn Snapshot) -> Result<Recovery, StoreFault> {
     })?;
     each(snapshot, Table::Incoming, &mut |key, row: IncomingRow| {
         all.incoming.extend(keys::parse_u64(key).map(|n| (BlobNo(n), row.clone())));
+    })?;
+    snapshot.scan(Table::Quarantine, &[], &mut |_, _| {
+        all.quarantined += 1;
+        true
     })?;
     Ok(all)
 }

@@ -318,11 +318,15 @@ pub enum MetaName {
     UsedBytes,
     /// Segments held.
     Segments,
+    /// The last segment whose content was looked at in the pass under way; 0 between passes.
+    ScrubNext,
+    /// When the last pass over all content ended (ms).
+    ScrubDone,
 }
 
 impl MetaName {
     /// Every name.
-    pub const ALL: [MetaName; 12] = [
+    pub const ALL: [MetaName; 14] = [
         MetaName::Format,
         MetaName::Boot,
         MetaName::Batch,
@@ -335,6 +339,8 @@ impl MetaName {
         MetaName::TimeHigh,
         MetaName::UsedBytes,
         MetaName::Segments,
+        MetaName::ScrubNext,
+        MetaName::ScrubDone,
     ];
 
     /// The key in `meta`.
@@ -353,6 +359,8 @@ impl MetaName {
             MetaName::TimeHigh => b"time_high",
             MetaName::UsedBytes => b"used_bytes",
             MetaName::Segments => b"segments",
+            MetaName::ScrubNext => b"scrub_next",
+            MetaName::ScrubDone => b"scrub_done",
         }
     }
 }

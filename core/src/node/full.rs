@@ -150,8 +150,11 @@ impl Node {
                 }
                 Asked::Due(..) | Asked::Pairs | Asked::Recovery => {}
                 Asked::Segments | Asked::Missing => self.reconcile.again(),
+                Asked::Scrub | Asked::Sharers => {}
+                Asked::Aside(places) => self.aside.again(places),
             }
         }
+        self.scrub.again();
         let found = core::mem::take(&mut self.found);
         self.pending.extend(found.into_iter().map(|(pending, ..)| pending));
         self.lookups_open = 0;

@@ -14,10 +14,12 @@
 //! | `remove` | what leaves the ledger, and the record of it |
 //! | `full` | a full disk |
 //! | `recover`, `reconcile` | start-up |
+//! | `scrub`, `aside` | content compared with its digests; rows that cannot be read |
 //! | `status` | questions |
 
 mod accept;
 mod admit;
+mod aside;
 mod book;
 mod conns;
 mod deliver;
@@ -28,6 +30,7 @@ mod reconcile;
 mod recover;
 mod remove;
 mod scanned;
+mod scrub;
 mod stage;
 mod status;
 mod take;
@@ -41,7 +44,8 @@ mod tests;
 pub(crate) use accept::inline_charge;
 pub use recover::RecoverError;
 pub use types::{
-    Action, Addressed, Answer, Input, Note, PeerStatus, Question, ReconcileSummary, Shared, Status,
+    Action, Addressed, Answer, Input, Note, PeerStatus, Question, ReconcileSummary, ScrubStatus,
+    Shared, Status,
 };
 
 use alloc::boxed::Box;
@@ -62,6 +66,7 @@ use crate::store::{Batch, ReadResult, Space};
 use crate::time::{Instant, Now, UnixMillis};
 
 use accept::{Pending, What};
+use aside::{Aside, Place};
 use book::Book;
 use conns::Conn;
 use deliver::Settlement;
@@ -70,6 +75,7 @@ use incoming::Incoming;
 use peer::Peer;
 use reconcile::Reconcile;
 use scanned::Page;
+use scrub::Scrub;
 use stage::{Stage, Verdict};
 
 /// Whether there is room for new content.
@@ -89,6 +95,9 @@ enum Asked {
     Recovery,
     Segments,
     Missing,
+    Scrub,
+    Sharers,
+    Aside(Vec<Place>),
 }
 
 /// The node. See the module's documentation. A copy goes its own way from then on: that is how every
@@ -119,6 +128,8 @@ pub struct Node {
     reads: BTreeMap<ReadNo, Asked>,
     last_read: ReadNo,
     reconcile: Reconcile,
+    scrub: Scrub,
+    aside: Aside,
     summary: ReconcileSummary,
     stopping: bool,
     drain_by: Instant,
@@ -157,6 +168,7 @@ impl Node {
             Input::Unlinked { blob, result } => self.unlinked(blob, result, out),
             Input::Checked { missing, .. } => self.checked(missing, out),
             Input::Swept { folder, quarantined } => self.swept(folder, quarantined),
+            Input::Scrubbed { seen, bytes, bad } => self.scrubbed(now, seen, bytes, bad),
             Input::Space(space) => self.space_is(space, out),
             Input::Timer => {}
             Input::Turn => self.turn(now, out),
@@ -259,6 +271,11 @@ impl Node {
             (Asked::Pairs, Rows::Pairs(rows)) => self.rejudge_pairs(now, rows),
             (Asked::Recovery, Rows::Recovery(recovery)) => self.rejudge_recovery(now, *recovery),
             (Asked::Segments, Rows::Segments { rows, end }) => self.segments_read(rows, end, out),
+            (Asked::Scrub, Rows::Scrub { items, through, end }) => {
+                self.scrub_read(now, items, through, end, out);
+            }
+            (Asked::Sharers, Rows::Held(held)) => self.sharers_read(now, held, as_of),
+            (Asked::Aside(places), Rows::Raw(rows)) => self.aside_read(now, places, rows),
             (Asked::Missing, Rows::Held(held)) => self.missing_read(now, held, as_of),
             (asked, body) => unreachable!("{asked:?} was answered by {body:?}"),
         }
@@ -288,6 +305,8 @@ impl Node {
         self.dial(now, out);
         self.probe(now, out);
         self.reconcile_slice(out);
+        self.scrub_slice(now, out);
+        self.read_aside(out);
         self.drain(now, out);
     }
 
@@ -357,7 +376,8 @@ impl Node {
         let stop = self.stopping.then_some(self.drain_by);
         let stuck = self.stuck_deadline();
         let due = [self.conns_deadline(), self.full_deadline(), self.due_deadline()];
-        due.into_iter().chain([partials, stop, stuck]).flatten().min()
+        let scrub = self.scrub_deadline();
+        due.into_iter().chain([partials, stop, stuck, scrub]).flatten().min()
     }
 
     /// When the next delivery of a live session is due that is not due now.

@@ -83,9 +83,13 @@ impl Node {
         while self.stage.room(10) {
             let Some(found) = self.reconcile.startup.pop_front() else { return };
             let InflightFound { peer, seq, epoch, rows } = *found;
+            let unreadable = rows.is_none();
             let Some((segment, mut row)) = rows.filter(|(_, row)| row.state == State::Inflight)
             else {
                 self.stage.batch.del(Table::Inflight, &keys::peer_seq(peer, seq));
+                if unreadable {
+                    self.delivery_unreadable(peer, seq);
+                }
                 continue;
             };
             let verdict = Verdict::Failed {
@@ -151,6 +155,7 @@ impl Node {
                 None => {
                     let what = alloc::format!("segment number {seq}");
                     out.push(Action::Note(Note::Quarantined { what }));
+                    self.to_be_aside([(Table::Segments, keys::seq(seq).to_vec())]);
                 }
             }
         }
@@ -188,24 +193,26 @@ impl Node {
                 };
                 let Some(row) = row else { continue };
                 if matches!(row.state, State::Scheduled | State::Failed) {
-                    self.prune(now, site, held.seq, row, &segment);
+                    self.prune(now, site, held.seq, row, &segment, Cause::Missing);
                 }
             }
         }
         self.slice_done();
     }
 
-    fn prune(
+    /// A delivery of content that is not there any more is given up.
+    pub(super) fn prune(
         &mut self,
         now: Now,
         site: SiteNo,
         seq: Seq,
         row: crate::ledger::rows::DeliveryRow,
         segment: &SegmentRow,
+        cause: Cause,
     ) {
         let key = super::deliver::due_key(site, seq, &row, segment);
         self.stage.batch.del(Table::Due, &key.key());
-        self.give_up(now, site, seq, row, segment, Cause::Missing);
+        self.give_up(now, site, seq, row, segment, cause);
         let window = self.peers.get_mut(&site).and_then(|p| p.window(key.class).remove(&key));
         if window.is_some() {
             self.book.release(seq);

@@ -4,10 +4,12 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::aside::Aside;
 use super::book::Book;
 use super::incoming::Incoming;
 use super::peer::Peer;
 use super::reconcile::Reconcile;
+use super::scrub::Scrub;
 use super::stage::Stage;
 use super::types::ReconcileSummary;
 use super::{Mode, Node};
@@ -85,6 +87,8 @@ impl Node {
             reads: BTreeMap::new(),
             last_read: ReadNo(0),
             reconcile: Reconcile::new(recovery.inflight.clone(), below),
+            scrub: Scrub::new(&recovery),
+            aside: Aside::default(),
             summary: ReconcileSummary::default(),
             stopping: false,
             drain_by: Instant::FAR,
@@ -92,6 +96,7 @@ impl Node {
             more: true,
             now,
         };
+        node.aside.load(&recovery);
         node.meet_peers(&recovery);
         node.stage_identity(&recovery);
         Ok(node)

@@ -56,6 +56,8 @@ impl Node {
             reconciling: !self.reconcile.is_done(),
             stopping: self.stopping,
             commits: self.stage.commits,
+            quarantined: self.aside.count(),
+            scrub: self.scrub.status(),
             peers: self.peers.values().map(|p| self.peer_status(now, p)).collect(),
         }
     }

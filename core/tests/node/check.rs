@@ -190,7 +190,15 @@ fn unnoticed(table: Table, key: &[u8], value: &[u8]) -> bool {
     match table {
         Table::Counters => counter(),
         Table::Sources => source(),
-        Table::Meta => key == MetaName::NextRedemption.key() || key == MetaName::NextAudit.key(),
+        Table::Meta => {
+            let late = [
+                MetaName::NextRedemption,
+                MetaName::NextAudit,
+                MetaName::ScrubNext,
+                MetaName::ScrubDone,
+            ];
+            late.iter().any(|name| key == name.key())
+        }
         Table::Audit | Table::Peers => true,
         _ => false,
     }

@@ -6,5 +6,6 @@ mod full;
 mod life;
 mod receive;
 mod relay;
+mod scrub;
 mod site;
 mod start;

@@ -6,12 +6,13 @@ use consign_core::config::{Config, PeerConfig, Route, SuccessCondition};
 use consign_core::id::*;
 use consign_core::ledger::keys::DueKey;
 use consign_core::ledger::read::*;
+use consign_core::ledger::read_scrub::{RawRow, ScrubItem};
 use consign_core::ledger::rows::*;
 use consign_core::node::{Input, Question};
 use consign_core::plant::Plant;
 use consign_core::segment::{Class, Destinations, Meta};
 use consign_core::session::*;
-use consign_core::store::{CommitFault, Space, StoreFault};
+use consign_core::store::{CommitFault, ScrubFault, Space, StoreFault};
 use consign_core::time::{Instant, Now, UnixMillis};
 use consign_core::wire::{Offer, Receipt, ReceiptOutcome, Wanted};
 use quickcheck::{Arbitrary, Gen};
@@ -97,8 +98,8 @@ macro_rules! tuple {
     })*};
 }
 tuple!(
-    SegmentId, BlobDigest, Seq, BlobNo, BodyNo, SiteNo, BatchNo, ReadNo, TransferNo, Instant,
-    UnixMillis
+    RawRow, SegmentId, BlobDigest, Seq, BlobNo, BodyNo, SiteNo, BatchNo, ReadNo, TransferNo,
+    Instant, UnixMillis
 );
 
 macro_rules! one_of {
@@ -112,6 +113,7 @@ one_of!(
     Plant: Plant::ALL,
     State: [State::Scheduled, State::Inflight, State::Acked, State::Failed, State::Deadletter],
     Loss: [Loss::Doubted, Loss::Gone],
+    ScrubFault: [ScrubFault::Corrupt, ScrubFault::Missing],
     SuccessCondition: [SuccessCondition::OnePeer, SuccessCondition::AllPeers],
 );
 
@@ -124,6 +126,7 @@ fields! {
     ConnId { slot, generation }
     Epoch { boot, session }
     Handle { conn, number }
+    ScrubItem { seq, body, size, digest }
     Now { mono, wall }
     DueKey { peer, class, at, id8, seq }
     Meta { name, content_type, labels, instance, class, accepted_at, expires_at }
@@ -151,7 +154,7 @@ fields! {
     Held { seq, row, deliveries }
     DueRow { key, segment, delivery }
     InflightFound { peer, seq, epoch, rows }
-    Recovery { meta, peers, counters, inflight, doomed, incoming }
+    Recovery { meta, peers, counters, inflight, doomed, incoming, quarantined }
     ReadAnswer { as_of, body }
     PeerConfig { name, address, pin, inbound_quota, rate_limit, window }
     Route { to, via }
@@ -219,6 +222,8 @@ variants! {
         with!(g, Answer::Segments { rows, end }),
         Answer::Held(Make::make(g)),
         Answer::Recovery(Make::make(g)),
+        with!(g, Answer::Scrub { items, through, end }),
+        Answer::Raw(Make::make(g)),
     }
     SessionEvent: g {
         SessionEvent::Ready(Make::make(g)),
@@ -250,6 +255,7 @@ variants! {
         with!(g, Input::Unlinked { blob, result }),
         with!(g, Input::Checked { seen, missing }),
         with!(g, Input::Swept { folder, quarantined }),
+        with!(g, Input::Scrubbed { seen, bytes, bad }),
         Input::Space(Make::make(g)),
         { let _ = g; Input::Timer },
         { let _ = g; Input::Turn },

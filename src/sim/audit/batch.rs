@@ -217,7 +217,8 @@ impl Desk<'_> {
 
     fn put_meta(&mut self, name: MetaName, value: u64) -> Check {
         let before = self.site.disk.meta(name);
-        let goes_down = matches!(name, MetaName::UsedBytes | MetaName::Segments);
+        let goes_down =
+            matches!(name, MetaName::UsedBytes | MetaName::Segments | MetaName::ScrubNext);
         let invariant = if name == MetaName::TimeHigh { "I18" } else { "I2" };
         demand(goes_down || value >= before, invariant, None, || {
             format!("{name:?} goes back from {before} to {value}")
