@@ -19,7 +19,7 @@ const SHOWN_BY: &[(Plant, u64)] = &[
     (Plant::StagedReliefLost, 52),
     (Plant::G7, 112),
     (Plant::G8, 16),
-    (Plant::W1, 193),
+    (Plant::W1, 640),
     (Plant::W2, 11),
     (Plant::W3, 2),
     (Plant::B1, 63),
@@ -33,9 +33,9 @@ const SHOWN_BY: &[(Plant, u64)] = &[
     (Plant::StaleEpoch, 1),
     (Plant::OrderByArrival, 2),
     (Plant::QuotaKept, 2),
-    (Plant::ResumePastDurable, 103),
+    (Plant::ResumePastDurable, 134),
     (Plant::BudgetOnUnreachable, 2),
-    (Plant::SharedCounter, 11),
+    (Plant::SharedCounter, 5),
 ];
 
 /// What is broken in the run of a seed with a plant.
