@@ -98,6 +98,8 @@ enum Command {
     Watch(cmd::watch::WatchArgs),
     /// Stops the site: no new segments, what is in flight is finished
     Stop(cmd::stop::StopArgs),
+    /// Checks a data directory that no site runs on, and mends it
+    Fsck(cmd::fsck::FsckArgs),
     /// Shows two sites at work in this process
     Demo(cmd::demo::DemoArgs),
     /// Measures a relay between two sites on this machine
@@ -212,6 +214,7 @@ fn dispatch(command: Command, global: &Global, socket: Option<PathBuf>) -> Resul
         Command::Inbox(args) => cmd::inbox::run(args, global, &at()?)?,
         Command::Watch(args) => cmd::watch::run(args, global, &at()?)?,
         Command::Stop(args) => cmd::stop::run(args, global, &at()?)?,
+        Command::Fsck(args) => cmd::fsck::run(&args, global)?,
         Command::Demo(args) => cmd::demo::run(&args, global)?,
         Command::Bench(args) => cmd::bench::run(&args, global)?,
         Command::Replay(args) => cmd::replay::run(&args, global)?,

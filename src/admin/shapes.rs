@@ -179,6 +179,12 @@ pub struct Status {
     /// Operators' acts since the start, by action.
     #[serde(default)]
     pub acts: BTreeMap<String, u64>,
+    /// Rows in quarantine.
+    #[serde(default)]
+    pub quarantined: u64,
+    /// How far content was compared with its digests.
+    #[serde(default)]
+    pub scrub: Scrub,
     /// Peers by name.
     pub peers: Vec<Peer>,
     /// Watched directories.
@@ -219,6 +225,21 @@ impl Peers {
     pub fn of(node: &node::Status) -> Peers {
         Peers { schema: Peers::SCHEMA.into(), peers: node.peers.iter().map(Peer::of).collect() }
     }
+}
+
+/// How far content was compared with its digests.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scrub {
+    /// When the last pass over everything ended.
+    pub last: Option<String>,
+    /// Whether a pass is under way.
+    pub running: bool,
+    /// Pieces of content since the start.
+    pub items: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Segments whose content was found to be wrong or gone, since the start.
+    pub corrupt: u64,
 }
 
 /// Room for content.
@@ -362,6 +383,14 @@ impl Status {
             stopping: node.stopping,
             refusals: counted(Refusal::ALL.iter().map(|r| r.word()), &node.refusals),
             acts: counted(Action::ALL.iter().map(|a| a.word()), &node.acts),
+            quarantined: node.quarantined,
+            scrub: Scrub {
+                last: node.scrub.last.map(rfc3339),
+                running: node.scrub.running,
+                items: node.scrub.items,
+                bytes: node.scrub.bytes,
+                corrupt: node.scrub.corrupt,
+            },
             peers: node.peers.iter().map(Peer::of).collect(),
             watch: context.watch.all().into_iter().map(Watch::of).collect(),
         }

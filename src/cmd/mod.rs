@@ -5,6 +5,7 @@ pub mod audit;
 pub mod bench;
 pub mod deadletter;
 pub mod demo;
+pub mod fsck;
 pub mod get;
 pub mod hold;
 pub mod inbox;

@@ -84,6 +84,13 @@ impl Node {
         let Some((class, key, row)) = next else { return false };
         let Some(segment) = self.book.segment(key.seq).cloned() else { return false };
         peer.shares.charge(class, segment.size);
+        if segment.loss == Some(Loss::Gone) {
+            // What is known to be wrong is not sent.
+            self.stage.batch.del(Table::Due, &key.key());
+            self.give_up(now, site, key.seq, row, &segment, Cause::Corrupt);
+            self.book.release(key.seq);
+            return true;
+        }
         if segment.meta.expires().is_some_and(|at| at <= now.wall) {
             self.stage.batch.del(Table::Due, &key.key());
             self.give_up(now, site, key.seq, row, &segment, Cause::Expired);

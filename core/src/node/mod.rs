@@ -19,12 +19,14 @@
 //! | `full` | a full disk |
 //! | `export`, `export_look`, `export_acts` | inbox rules |
 //! | `recover`, `reconcile` | start-up |
+//! | `scrub`, `aside` | content compared with its digests; rows that cannot be read |
 //! | `status`, `stop` | questions; the orderly end |
 
 mod accept;
 mod acts;
 mod admit;
 mod again;
+mod aside;
 mod book;
 mod bounds;
 mod conns;
@@ -44,6 +46,7 @@ mod recover;
 mod remove;
 mod route;
 mod scanned;
+mod scrub;
 mod stage;
 mod status;
 mod stop;
@@ -60,7 +63,7 @@ pub(crate) use accept::inline_charge;
 pub use recover::RecoverError;
 pub use types::{
     Action, Addressed, Answer, Input, Note, PathHash, PeerStatus, Question, ReconcileSummary,
-    Shared, Status,
+    ScrubStatus, Shared, Status,
 };
 
 use alloc::boxed::Box;
@@ -81,6 +84,7 @@ use crate::store::{Batch, ReadResult, Space};
 use crate::time::{Instant, Now, UnixMillis};
 
 use accept::{Pending, What};
+use aside::{Aside, Place};
 use book::Book;
 use bounds::Bounds;
 use conns::Conn;
@@ -91,6 +95,7 @@ use incoming::Incoming;
 use peer::Peer;
 use reconcile::Reconcile;
 use scanned::Page;
+use scrub::Scrub;
 use stage::{Stage, Verdict};
 use upkeep::Upkeep;
 
@@ -117,6 +122,9 @@ enum Asked {
     PassBack(ConnId),
     Expiry,
     Oldest(Bounded),
+    Scrub,
+    Sharers,
+    Aside(Vec<Place>),
 }
 
 /// The node. See the module's documentation. A copy goes its own way from then on: that is how every
@@ -151,6 +159,8 @@ pub struct Node {
     refusals: [u64; Refusal::ALL.len()],
     exports: Exports,
     reconcile: Reconcile,
+    scrub: Scrub,
+    aside: Aside,
     summary: ReconcileSummary,
     upkeep: Upkeep,
     bounds: Bounds,
@@ -191,6 +201,7 @@ impl Node {
             Input::Unlinked { blob, result } => self.unlinked(blob, result, out),
             Input::Checked { missing, .. } => self.checked(missing, out),
             Input::Swept { folder, quarantined } => self.swept(folder, quarantined),
+            Input::Scrubbed { seen, bytes, bad } => self.scrubbed(now, seen, bytes, bad),
             Input::Space(space) => self.space_is(space, out),
             Input::Export { job, step } => self.export_step(job, step),
             Input::Timer => {}
@@ -304,6 +315,11 @@ impl Node {
             (Asked::Segments, Rows::Segments { rows, end }) => {
                 self.segments_read(now, rows, end, out)
             }
+            (Asked::Scrub, Rows::Scrub { items, through, end }) => {
+                self.scrub_read(now, items, through, end, out);
+            }
+            (Asked::Sharers, Rows::Held(held)) => self.sharers_read(now, held, as_of),
+            (Asked::Aside(places), Rows::Raw(rows)) => self.aside_read(now, places, rows),
             (Asked::Missing, Rows::Held(held)) => self.missing_read(now, held, as_of),
             (Asked::Expiry, Rows::Expiry { rows, more, next }) => {
                 open = true;
@@ -356,6 +372,8 @@ impl Node {
         self.dial(now, out);
         self.probe(now, out);
         self.reconcile_slice(out);
+        self.scrub_slice(now, out);
+        self.read_aside(out);
         self.drain(now, out);
     }
 
@@ -383,7 +401,7 @@ impl Node {
         let stuck = self.stuck_deadline();
         let due = [self.conns_deadline(), self.full_deadline(), self.due_deadline()];
         let due = due.into_iter().chain([self.upkeep_deadline(), self.exports_deadline()]);
-        due.chain([partials, stop, stuck]).flatten().min()
+        due.chain([partials, stop, stuck, self.scrub_deadline()]).flatten().min()
     }
 
     /// When the next delivery of a live session is due that is not due now.

@@ -5,12 +5,14 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::aside::Aside;
 use super::book::Book;
 use super::bounds::Bounds;
 use super::export::Exports;
 use super::incoming::Incoming;
 use super::peer::Peer;
 use super::reconcile::Reconcile;
+use super::scrub::Scrub;
 use super::stage::Stage;
 use super::types::{Note, ReconcileSummary};
 use super::upkeep::Upkeep;
@@ -94,6 +96,8 @@ impl Node {
             acts: super::acts::Acts::default(),
             refusals: [0; crate::code::Refusal::ALL.len()],
             reconcile,
+            scrub: Scrub::new(&recovery),
+            aside: Aside::default(),
             summary: ReconcileSummary::default(),
             upkeep: Upkeep::new(),
             bounds: Bounds::default(),
@@ -103,6 +107,7 @@ impl Node {
             more: true,
             now,
         };
+        node.aside.load(&recovery);
         node.meet_peers(&recovery);
         node.stage_identity(&recovery);
         Ok(node)

@@ -67,6 +67,8 @@ impl Node {
             commits: self.stage.commits,
             refusals: self.refusals,
             acts: self.acts.counts,
+            quarantined: self.aside.count(),
+            scrub: self.scrub.status(),
             peers: shown.map(|p| self.peer_status(now, p)).collect(),
         }
     }

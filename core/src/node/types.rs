@@ -13,7 +13,7 @@ use crate::ledger::keys_upkeep::RuleId;
 use crate::ledger::read::ReadRequest;
 use crate::ledger::rows::{CounterRow, State};
 use crate::session::{Identity, SessionCommand, SessionEvent};
-use crate::store::{CommitFault, Errand, ReadResult, Space, StoreFault};
+use crate::store::{CommitFault, Errand, ReadResult, ScrubFault, Space, StoreFault};
 use crate::time::UnixMillis;
 
 /// An input of the node.
@@ -88,6 +88,15 @@ pub enum Input {
         folder: u8,
         /// Files set aside.
         quarantined: u64,
+    },
+    /// Content was compared with its digest.
+    Scrubbed {
+        /// How many pieces were looked at.
+        seen: u64,
+        /// Bytes that were read.
+        bytes: u64,
+        /// What is wrong, by the segment it was asked for.
+        bad: Vec<(Seq, ScrubFault)>,
     },
     /// The disk as it is.
     Space(Space),
@@ -347,8 +356,27 @@ pub struct Status {
     pub refusals: [u64; Refusal::ALL.len()],
     /// Operators' acts since the start, in the order of [`act::Action::ALL`].
     pub acts: [u64; act::Action::ALL.len()],
+    /// Rows in quarantine.
+    pub quarantined: u64,
+    /// How far content was compared with its digests.
+    pub scrub: ScrubStatus,
     /// Peers by name.
     pub peers: Vec<PeerStatus>,
+}
+
+/// How far content was compared with its digests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrubStatus {
+    /// When the last pass over everything ended.
+    pub last: Option<UnixMillis>,
+    /// Whether a pass is under way.
+    pub running: bool,
+    /// Pieces of content since the start.
+    pub items: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Segments whose content was found to be wrong or gone.
+    pub corrupt: u64,
 }
 
 /// A peer at a glance.

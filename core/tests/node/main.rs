@@ -19,6 +19,7 @@ mod receive;
 mod reconcile;
 mod relay;
 mod routes;
+mod scrub;
 mod selections;
 mod site;
 mod start;

@@ -137,7 +137,8 @@ fn heavy(count: u32) -> Site {
         site.store.request(client, StoreRequest::Park { handle, data: body.into() });
         let to = Destinations::named(vec!["beta".into()]).unwrap();
         let content = Content::Parked(handle);
-        let submission = Box::new(Submission { meta, to, id, digest, size, content, watched: None });
+        let submission =
+            Box::new(Submission { meta, to, id, digest, size, content, watched: None });
         let event = SessionEvent::Submit { ticket: TransferNo(n), submission };
         site.input(Input::Session(client, event));
         if n % 64 == 0 {
