@@ -212,6 +212,8 @@ impl World {
             let checked = self.checked(ix, at_rest);
             self.watch.check(self.now, checked);
         }
+        let kept = self.watch.audit.nothing_is_lost();
+        self.watch.check(self.now, kept);
     }
 
     /// What the run came to.

@@ -15,6 +15,7 @@ use consign_core::store::{Batch, Op};
 use super::Desk;
 use super::disk::{due_key, waits};
 use super::edges::Step;
+use super::removal::{Dropped, Removals};
 use super::rows::{self, Inline, Name, Row};
 use super::site::{Claim, Holds};
 use super::story::Event;
@@ -45,6 +46,7 @@ pub(super) struct Touched {
     pub incoming: Vec<BlobNo>,
     /// Identities that are not looked up any more.
     pub lost: Vec<(SegmentId, Seq)>,
+    pub gone: Removals,
 }
 
 impl Desk<'_> {
@@ -90,6 +92,7 @@ impl Desk<'_> {
         }
         self.world.totals.batches += 1;
         self.world.totals.rows += batch.rows() as u64;
+        self.removed(&t)?;
         self.settle(batch, t)
     }
 
@@ -136,7 +139,14 @@ impl Desk<'_> {
             Row::Unmet(_, seq) => t.segments.push(seq),
             Row::Owner(blob, _) => t.blobs.push(blob),
             Row::Source(digest, no, _) => t.sources.push((digest, no)),
-            Row::Peer(..) | Row::Audit(_) | Row::Foreign => {}
+            Row::Audit(_, ref row) => t.gone.records.push((**row).clone()),
+            Row::Handed(no, seq) => t.deliveries.push((seq, no)),
+            Row::Peer(..)
+            | Row::Receipt(..)
+            | Row::Remembered(..)
+            | Row::Export(..)
+            | Row::Quarantine(..)
+            | Row::Foreign => {}
         }
         self.site.disk.set(row);
         Ok(())
@@ -148,16 +158,18 @@ impl Desk<'_> {
                 return demand(false, "I2", None, || format!("{name:?} is removed"));
             }
             Name::Segment(seq) => {
-                let id = self.site.id(*seq);
-                return demand(id.is_none(), "I2", id, || {
-                    format!("number {seq} is removed, and nothing may remove it")
-                });
+                if let Some(row) = self.site.disk.segments.get(seq) {
+                    let (id, row) = (row.id, row.clone());
+                    t.gone.segments.push((*seq, row));
+                    self.tell(&id, Event::Removed(*seq));
+                }
+                t.segments.push(*seq);
             }
             Name::Body(body) => {
-                let there = self.site.disk.bodies.contains_key(body);
-                return demand(!there, "I2", None, || {
-                    format!("body {body} is removed, and nothing may remove it")
-                });
+                if let Some(inline) = self.site.disk.bodies.get(body) {
+                    self.site.charged -= i128::from(inline.charge());
+                    t.gone.bodies.push(*body);
+                }
             }
             Name::Id(id) => {
                 if let Some(seq) = self.site.disk.ids.get(id) {
@@ -173,14 +185,23 @@ impl Desk<'_> {
             Name::Delivery(seq, no) => self.del_delivery(*seq, *no, t)?,
             Name::Due(key) => self.leaves(key.seq, key.peer, t),
             Name::Owed(no, seq) | Name::Inflight(no, seq) => self.leaves(*seq, *no, t),
-            Name::Deadletter(_, seq, no) => {
-                let id = self.site.id(*seq);
-                return demand(false, "I31", id, || {
-                    format!("the dead letter to {} is removed", self.site.peer(*no))
-                });
+            Name::Deadletter(at, seq, no) => {
+                let there = self.site.disk.deadletters.contains_key(&(*at, *seq, *no));
+                t.gone.letters.extend(there.then_some((*at, *seq, *no)));
+                t.deliveries.push((*seq, *no));
             }
             Name::Audit(number) => {
-                return demand(false, "I31", None, || format!("audit record {number} is removed"));
+                let count = self.site.disk.audit.len();
+                t.gone.old_records.push((*number, count));
+            }
+            Name::Receipt(seq, no) => {
+                let row = self.site.disk.receipts.get(&(*seq, *no)).cloned();
+                t.gone.receipts.extend(row.map(|row| (*seq, *no, row)));
+            }
+            Name::Remembered(id) => {
+                let count = self.site.disk.remembered.len();
+                let row = self.site.disk.remembered.get(id).cloned();
+                t.gone.memory.extend(row.map(|row| (*id, row, count)));
             }
             Name::Expiry(key) => touch_expiry(key, t),
             Name::Doomed(blob) => {
@@ -201,7 +222,8 @@ impl Desk<'_> {
             Name::Unmet(_, seq) => t.segments.push(*seq),
             Name::Owner(blob, _) => t.blobs.push(*blob),
             Name::Source(digest, no) => t.sources.push((*digest, *no)),
-            Name::Digest(_) | Name::Foreign => {}
+            Name::Handed(no, seq) => t.deliveries.push((*seq, *no)),
+            Name::Digest(_) | Name::Export(..) | Name::Quarantine(_) | Name::Foreign => {}
         }
         self.site.disk.unset(name);
         Ok(())
@@ -351,7 +373,7 @@ impl Desk<'_> {
         Ok(())
     }
 
-    /// It leaves the required set: the peer had it before and let it go.
+    /// It leaves the required set, or the ledger with its segment: why is judged at the batch's end.
     fn del_delivery(&mut self, seq: Seq, no: SiteNo, t: &mut Touched) -> Check {
         let site = &*self.site;
         let (Some(old), Some(segment)) =
@@ -361,11 +383,12 @@ impl Desk<'_> {
         };
         let (from, id, size) = (Some(old.state), segment.id, segment.size);
         let (attempts, spent, cause) = (old.attempts, old.spent, 0);
-        self.judge(&Step { seq, no, old: Some(old), new: None, segment })?;
+        let row = old.clone();
         t.deliveries.push((seq, no));
         t.segments.push(seq);
         self.counted(no, from, None, size, t);
-        self.site.claims.remove(&(no, seq));
+        let claim = self.site.claims.remove(&(no, seq));
+        t.gone.deliveries.push(Dropped { seq, no, row, claim });
         self.site.settled.insert((seq, no));
         self.tell(&id, Event::Moved { peer: no, from, to: None, attempts, spent, cause });
         Ok(())

@@ -5,9 +5,13 @@ use std::fmt::Debug;
 
 use consign_core::id::{BlobDigest, BlobNo, BodyNo, Epoch, SegmentId, Seq, SiteNo};
 use consign_core::ledger::keys::{DueKey, id8};
+use consign_core::ledger::keys_upkeep::RuleId;
 use consign_core::ledger::rows::{
     BlobRow, CounterRow, DeliveryRow, DoomedRow, IncomingRow, MetaName, SegmentRow, SourceRow,
     State,
+};
+use consign_core::ledger::rows_upkeep::{
+    AuditRow, ExportRow, QuarantineRow, ReceiptRow, RememberedRow,
 };
 use consign_core::time::UnixMillis;
 
@@ -35,7 +39,13 @@ pub(super) struct Disk {
     pub unmet: BTreeSet<(u64, Seq)>,
     pub owners: BTreeSet<(BlobNo, Seq)>,
     pub sources: BTreeMap<(BlobDigest, SiteNo), SourceRow>,
-    pub audit: BTreeSet<u64>,
+    pub audit: BTreeMap<u64, AuditRow>,
+    /// In custody of a hop.
+    pub handed: BTreeSet<(SiteNo, Seq)>,
+    pub receipts: BTreeMap<(Seq, SiteNo), ReceiptRow>,
+    pub remembered: BTreeMap<SegmentId, RememberedRow>,
+    pub exports: BTreeMap<(RuleId, Seq), ExportRow>,
+    pub quarantine: BTreeMap<Vec<u8>, QuarantineRow>,
 }
 
 impl Disk {
@@ -105,7 +115,12 @@ impl Disk {
             Row::Unmet(at, seq) => !self.unmet.insert((at, seq)),
             Row::Owner(blob, seq) => !self.owners.insert((blob, seq)),
             Row::Source(digest, site, row) => self.sources.insert((digest, site), row).is_some(),
-            Row::Audit(number) => !self.audit.insert(number),
+            Row::Audit(number, row) => self.audit.insert(number, *row).is_some(),
+            Row::Handed(site, seq) => !self.handed.insert((site, seq)),
+            Row::Receipt(seq, site, row) => self.receipts.insert((seq, site), *row).is_some(),
+            Row::Remembered(id, row) => self.remembered.insert(id, *row).is_some(),
+            Row::Export(rule, seq, row) => self.exports.insert((rule, seq), *row).is_some(),
+            Row::Quarantine(what, row) => self.quarantine.insert(what, *row).is_some(),
             Row::Foreign => false,
         }
     }
@@ -134,7 +149,12 @@ impl Disk {
             Name::Unmet(at, seq) => self.unmet.remove(&(*at, *seq)),
             Name::Owner(blob, seq) => self.owners.remove(&(*blob, *seq)),
             Name::Source(digest, site) => self.sources.remove(&(*digest, *site)).is_some(),
-            Name::Audit(number) => self.audit.remove(number),
+            Name::Audit(number) => self.audit.remove(number).is_some(),
+            Name::Handed(site, seq) => self.handed.remove(&(*site, *seq)),
+            Name::Receipt(seq, site) => self.receipts.remove(&(*seq, *site)).is_some(),
+            Name::Remembered(id) => self.remembered.remove(id).is_some(),
+            Name::Export(rule, seq) => self.exports.remove(&(*rule, *seq)).is_some(),
+            Name::Quarantine(what) => self.quarantine.remove(what).is_some(),
             Name::Foreign => false,
         }
     }
@@ -178,7 +198,31 @@ impl Disk {
                 let name = |k: &(BlobDigest, SiteNo)| Name::Source(k.0, k.1);
                 maps(blank("sources"), &a.sources, &b.sources, name)
             })
-            .or_else(|| sets(blank("audit"), &a.audit, &b.audit, |k| Name::Audit(*k)))
+            .or_else(|| maps(blank("audit"), &a.audit, &b.audit, |k| Name::Audit(*k)))
+            .or_else(|| a.differs_in_memory(b, harmed))
+    }
+
+    /// The same for what outlives a segment, or is about where it went.
+    fn differs_in_memory(&self, real: &Disk, harmed: &BTreeSet<Name>) -> Option<String> {
+        let (a, b) = (self, real);
+        let blank = |set: &'static str| (set, harmed);
+        sets(blank("handed"), &a.handed, &b.handed, |k| Name::Handed(k.0, k.1))
+            .or_else(|| {
+                let name = |k: &(Seq, SiteNo)| Name::Receipt(k.0, k.1);
+                maps(blank("receipts"), &a.receipts, &b.receipts, name)
+            })
+            .or_else(|| {
+                let name = |k: &SegmentId| Name::Remembered(*k);
+                maps(blank("remembered"), &a.remembered, &b.remembered, name)
+            })
+            .or_else(|| {
+                let name = |k: &(RuleId, Seq)| Name::Export(k.0, k.1);
+                maps(blank("exports"), &a.exports, &b.exports, name)
+            })
+            .or_else(|| {
+                let name = |k: &Vec<u8>| Name::Quarantine(k.clone());
+                maps(blank("quarantine"), &a.quarantine, &b.quarantine, name)
+            })
     }
 }
 

@@ -83,7 +83,7 @@ impl Desk<'_> {
             },
             (Some(old), Some(new)) if new.state == State::Inflight => self.claimed(step, old, new),
             (Some(_), Some(new)) => self.dead_waiting(step, new),
-            (Some(_), None) => self.refused_with(step, Refusal::AlreadyRelayed),
+            (Some(_), None) => Ok(()),
             (None, _) => Ok(()),
         }
     }

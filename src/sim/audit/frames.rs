@@ -210,6 +210,15 @@ impl Desk<'_> {
         demand(row.here || !here, "I1", Some(*id), || {
             format!("it is acknowledged to {name}, and is not kept for this site itself")
         })?;
+        if here {
+            self.site.addressed.insert(*id);
+        }
+        // What began here is here, also when somebody else sends it.
+        if asked.to.addresses(own) {
+            self.world.held.insert((*id, self.ix));
+        }
+        let names = self.site.wanted(&asked.to, &name, &asked.origin);
+        self.world.promise(self.ix, *id, names.into_iter());
         self.owes(seq, &asked.to, &name, &asked.origin)
     }
 

@@ -45,10 +45,12 @@
 //! for what is known.
 
 mod batch;
+mod custody;
 mod deep;
 mod disk;
 mod edges;
 mod frames;
+mod removal;
 mod rows;
 mod settle;
 mod site;
@@ -67,6 +69,7 @@ use consign_core::session::Accepted;
 use consign_core::store::Snapshot;
 use consign_core::wire::Frame;
 
+use custody::Custody;
 pub use violation::Violation;
 
 use crate::sim::seen::{Damage, Seen, SiteIx};
@@ -147,6 +150,7 @@ struct World {
     stories: Stories,
     acks: BTreeSet<Ack>,
     held: BTreeSet<(SegmentId, SiteIx)>,
+    custody: Custody,
     /// Whether frames can be seen at all; under real TLS they cannot.
     taps: bool,
     totals: Totals,
@@ -280,7 +284,8 @@ impl Audit {
             let name = site.peer(*no);
             let peer = self.sites.values().find(|other| other.config.name == name);
             let (Some(peer), Some(id)) = (peer, site.id(*seq)) else { continue };
-            if let Holds::No(why) = peer.holds(&id) {
+            // By now it may have let it go, as far as its own rules allow that.
+            if let (Holds::No(why), false) = (peer.holds(&id), peer.let_go.contains(&id)) {
                 let text = format!("delivery to {name} is Acked, and over there {why}");
                 return Err(broken("I3", Some(id), text));
             }
@@ -385,6 +390,7 @@ impl Desk<'_> {
             Damage::File(blob) => drop(self.site.harm.files.insert(*blob)),
             Damage::Row(table, key) => self.harm_row(*table, key),
             Damage::Rollback => {
+                self.world.custody.forget_all_of(self.ix);
                 self.site.lost_track = true;
                 self.site.rolled_back = true;
             }
@@ -407,6 +413,8 @@ impl Desk<'_> {
             format!("a client is told that it is number {seq}, which is another")
         })?;
         let Accepted { added, queued, delivered, dead, .. } = accepted;
+        let names = added.iter().chain(queued).chain(delivered).chain(dead);
+        self.world.promise(self.ix, id, names.map(String::as_str));
         let told = [
             (added, None),
             (queued, None),

@@ -2,10 +2,13 @@
 
 use consign_core::id::{BlobDigest, BlobNo, BodyNo, Epoch, SegmentId, Seq, SiteNo};
 use consign_core::ledger::keys::{DueKey, take};
-use consign_core::ledger::keys_upkeep::{Owner, parse_owner};
+use consign_core::ledger::keys_upkeep::{Owner, RuleId, parse_export, parse_owner};
 use consign_core::ledger::rows::{
     BlobRow, CounterRow, DeadletterRow, DeliveryRow, DigestRow, DoomedRow, IdRow, IncomingRow,
     InflightRow, MetaName, MetaRow, PeerRow, SegmentRow, SourceRow,
+};
+use consign_core::ledger::rows_upkeep::{
+    AuditRow, ExportRow, QuarantineRow, ReceiptRow, RememberedRow,
 };
 use consign_core::ledger::{Table, codec};
 
@@ -52,6 +55,11 @@ pub(super) enum Name {
     Owner(BlobNo, Seq),
     Source(BlobDigest, SiteNo),
     Audit(u64),
+    Handed(SiteNo, Seq),
+    Receipt(Seq, SiteNo),
+    Remembered(SegmentId),
+    Export(RuleId, Seq),
+    Quarantine(Vec<u8>),
     /// A row of a part that is not modelled.
     Foreign,
 }
@@ -78,7 +86,12 @@ pub(super) enum Row {
     Unmet(u64, Seq),
     Owner(BlobNo, Seq),
     Source(BlobDigest, SiteNo, SourceRow),
-    Audit(u64),
+    Audit(u64, Box<AuditRow>),
+    Handed(SiteNo, Seq),
+    Receipt(Seq, SiteNo, Box<ReceiptRow>),
+    Remembered(SegmentId, Box<RememberedRow>),
+    Export(RuleId, Seq, Box<ExportRow>),
+    Quarantine(Vec<u8>, Box<QuarantineRow>),
     Foreign,
 }
 
@@ -129,19 +142,19 @@ pub(super) fn name(table: Table, key: &[u8]) -> Option<Name> {
         }
         Table::Sources => Name::Source(BlobDigest(take(r)?), SiteNo(number32(r)?)),
         Table::Audit => Name::Audit(number64(r)?),
-        Table::Handed
-        | Table::Remembered
-        | Table::Quarantine
-        | Table::Exports
-        | Table::Watched
+        Table::Handed => Name::Handed(SiteNo(number32(r)?), Seq(number64(r)?)),
+        Table::Receipts => Name::Receipt(Seq(number64(r)?), SiteNo(number32(r)?)),
+        Table::Remembered => Name::Remembered(SegmentId(take(r)?)),
+        Table::Exports => return parse_export(key).map(|(rule, seq)| Name::Export(rule, seq)),
+        Table::Quarantine => return Some(Name::Quarantine(key.to_vec())),
+        Table::Watched
         | Table::Shards
         | Table::ByNode
         | Table::ShardDeadlines
         | Table::Tokens
         | Table::Nonces
         | Table::Nodes
-        | Table::Clients
-        | Table::Receipts => return Some(Name::Foreign),
+        | Table::Clients => return Some(Name::Foreign),
     };
     rest.is_empty().then_some(name)
 }
@@ -179,7 +192,12 @@ pub(super) fn row(table: Table, key: &[u8], value: &[u8]) -> Result<Row, String>
         Name::Unmet(at, seq) => Row::Unmet(at, seq),
         Name::Owner(blob, seq) => Row::Owner(blob, seq),
         Name::Source(digest, site) => Row::Source(digest, site, value!(SourceRow)),
-        Name::Audit(number) => Row::Audit(number),
+        Name::Audit(number) => Row::Audit(number, Box::new(value!(AuditRow))),
+        Name::Handed(site, seq) => Row::Handed(site, seq),
+        Name::Receipt(seq, site) => Row::Receipt(seq, site, Box::new(value!(ReceiptRow))),
+        Name::Remembered(id) => Row::Remembered(id, Box::new(value!(RememberedRow))),
+        Name::Export(rule, seq) => Row::Export(rule, seq, Box::new(value!(ExportRow))),
+        Name::Quarantine(what) => Row::Quarantine(what, Box::new(value!(QuarantineRow))),
         Name::Foreign => Row::Foreign,
     };
     Ok(row)

@@ -92,7 +92,10 @@ impl Desk<'_> {
         };
         let owed = matches!(state, Some(State::Scheduled | State::Inflight | State::Failed));
         must(disk.owed.contains(&(no, seq)), owed, "owed")?;
-        must(disk.inflight.contains_key(&(no, seq)), state == Some(State::Inflight), "inflight")?;
+        let inflight = state == Some(State::Inflight);
+        let handed = inflight && row.is_some_and(|row| row.custody.is_some());
+        must(disk.inflight.contains_key(&(no, seq)), inflight && !handed, "inflight")?;
+        must(disk.handed.contains(&(no, seq)), handed, "handed")?;
         let (Some(row), Some(segment)) = (row, segment) else { return Ok(()) };
         let key = due_key(no, seq, row.next_attempt_after, segment);
         let due = waits(row.state) && row.held != Some(true);
@@ -164,7 +167,7 @@ impl Desk<'_> {
 
     /// When a segment is relayed: a named destination is always needed; of all peers one is enough if
     /// the configuration says so; nobody at all is never enough.
-    fn condition(&self, row: &SegmentRow) -> bool {
+    pub(super) fn condition(&self, row: &SegmentRow) -> bool {
         let one = matches!(row.to, Destinations::All)
             && self.site.config.success_condition == SuccessCondition::OnePeer;
         if one { row.acked > 0 } else { row.required > 0 && row.acked >= row.required }
@@ -337,7 +340,8 @@ impl Desk<'_> {
                 && [Cause::Missing, Cause::Mismatch].iter().any(|c| c.number() == row.last_error)
         };
         let dead = self.site.disk.of_segment(seq).any(|(_, row)| gave_up(row));
-        demand(dead || self.site.is_harmed(seq), "I1", Some(*id), || {
+        let gone = !self.site.disk.segments.contains_key(&seq);
+        demand(dead || gone || self.site.is_harmed(seq), "I1", Some(*id), || {
             "its identity is given up, and its content is there".into()
         })
     }

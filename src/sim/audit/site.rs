@@ -188,6 +188,16 @@ pub(super) struct Site {
     pub links: Links,
     /// Rows that the node said it has set aside.
     pub told: BTreeSet<String>,
+    /// Segments that were acknowledged to somebody who addressed this site itself.
+    pub addressed: BTreeSet<SegmentId>,
+    /// Segments that were removed by a record, at some time.
+    pub let_go: BTreeSet<SegmentId>,
+    /// Segments that an inbox rule has given out.
+    pub given_out: BTreeSet<SegmentId>,
+    /// Words of what operators have asked for here.
+    pub acts: BTreeSet<String>,
+    /// Whether this process has said that something does not fit: what may go later then goes at once.
+    pub short: bool,
 }
 
 impl Site {
@@ -211,6 +221,11 @@ impl Site {
             newest: BTreeMap::new(),
             links: Links::default(),
             told: BTreeSet::new(),
+            addressed: BTreeSet::new(),
+            let_go: BTreeSet::new(),
+            given_out: BTreeSet::new(),
+            acts: BTreeSet::new(),
+            short: false,
         }
     }
 

@@ -65,6 +65,7 @@ impl Desk<'_> {
         self.site.clock = Clock::default();
         self.site.links.clear();
         self.site.unsaid.clear();
+        self.site.short = false;
         // What D holds of content on its way in is what a new life may go on from.
         let Site { reached, disk, .. } = &mut *self.site;
         reached.clear();
@@ -197,6 +198,10 @@ impl Desk<'_> {
                 })
             }
             Note::Reconciled(summary) => self.reconciled(summary),
+            Note::Refused { code: "quota" | "disk_full", .. } => {
+                self.site.short = true;
+                Ok(())
+            }
             Note::Quarantined { what } => {
                 self.site.told.insert(what.clone());
                 Ok(())

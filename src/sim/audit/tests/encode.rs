@@ -36,6 +36,11 @@ pub fn place(name: &Name) -> (Table, Vec<u8>) {
         }
         Name::Source(digest, site) => (Table::Sources, keys_upkeep::source(digest, *site).to_vec()),
         Name::Audit(number) => (Table::Audit, keys::audit(*number).to_vec()),
+        Name::Handed(site, seq) => (Table::Handed, keys::peer_seq(*site, *seq).to_vec()),
+        Name::Receipt(seq, site) => (Table::Receipts, keys::delivery(*seq, *site).to_vec()),
+        Name::Remembered(id) => (Table::Remembered, keys::id(id).to_vec()),
+        Name::Export(rule, seq) => (Table::Exports, keys_upkeep::export(*rule, *seq).to_vec()),
+        Name::Quarantine(what) => (Table::Quarantine, what.clone()),
         Name::Meta(name) => (Table::Meta, name.key().to_vec()),
         Name::Foreign => panic!("no row of ours"),
     };
@@ -79,7 +84,12 @@ pub fn put(batch: &mut Batch, row: Row) {
         Row::Unmet(at, seq) => row!(Name::Unmet(at, seq)),
         Row::Owner(blob, seq) => row!(Name::Owner(blob, seq)),
         Row::Source(digest, site, r) => row!(Name::Source(digest, site), r),
-        Row::Audit(number) => row!(Name::Audit(number)),
+        Row::Audit(number, r) => row!(Name::Audit(number), *r),
+        Row::Handed(site, seq) => row!(Name::Handed(site, seq)),
+        Row::Receipt(seq, site, r) => row!(Name::Receipt(seq, site), *r),
+        Row::Remembered(id, r) => row!(Name::Remembered(id), *r),
+        Row::Export(rule, seq, r) => row!(Name::Export(rule, seq), *r),
+        Row::Quarantine(what, r) => row!(Name::Quarantine(what), *r),
         Row::Meta(..) | Row::Body(..) | Row::Foreign => panic!("written elsewhere"),
     }
 }
