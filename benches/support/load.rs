@@ -164,6 +164,8 @@ pub fn stored(disk: &Disk, batch: &mut Batch, seq: u64, size: usize, origin: Ori
         held: false,
         from: if here { SITE.0 } else { 0 },
         loss: None,
+        askers: Vec::new(),
+        unplaced: None,
     };
     batch.put(Table::Segments, &keys::seq(Seq(seq)), &row);
     batch.put_body(BodyNo(seq), handle, size);

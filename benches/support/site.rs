@@ -176,7 +176,11 @@ impl Site {
                         self.spent.sent += 1;
                         self.unanswered.push_back(sending.offer.transfer);
                     }
-                    Promise::Ack { .. } | Promise::Accept { .. } | Promise::Accepted { .. } => {}
+                    Promise::Ack { .. }
+                    | Promise::Accept { .. }
+                    | Promise::Accepted { .. }
+                    | Promise::Receipt(_)
+                    | Promise::ReceiptOk { .. } => {}
                 }
             }
             Action::Read(number, request) => {

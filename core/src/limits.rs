@@ -51,6 +51,10 @@ pub const CLASSES: usize = 4;
 pub const GROWTH_ROWS: usize = BATCH_ROWS / 4 * 3;
 /// Segments of one lookup.
 pub const LOOKUP_MAX: usize = 512;
+/// Peers that may wait for receipts of one segment, counted for each site they asked for.
+pub const ASKERS_MAX: usize = 64;
+/// Receipts a peer may be told without having answered.
+pub const RECEIPTS_OPEN: usize = 256;
 
 const _: () = assert!(SEGMENT_MAX + 64 < FRAME_MAX);
 const _: () = assert!(INLINE_MAX + META_MAX + DESTINATIONS_MAX * (SITE_NAME_MAX + 8) < FRAME_MAX);

@@ -97,7 +97,12 @@ fn fields(frame: &Frame<'_>) -> Vec<String> {
                 Wanted::Blob(digest) => _ = writeln!(out, "blob {digest}"),
             }
         }
-        Frame::ReceiptOk { id, site } => _ = writeln!(out, "RECEIPT_OK\nid {id}\nsite {site}"),
+        Frame::ReceiptOk { id, site, later } => {
+            _ = writeln!(out, "RECEIPT_OK\nid {id}\nsite {site}");
+            if *later {
+                _ = writeln!(out, "later");
+            }
+        }
         Frame::Skipped(kind) => _ = writeln!(out, "skipped {kind:#04x}"),
         Frame::BadOffer(bad) => _ = writeln!(out, "OFFER refused\n{}", bad.fault),
     }

@@ -377,7 +377,10 @@ fn segment(
     let mut deliveries = Vec::with_capacity(held.deliveries.len());
     for (site, delivery_row) in &held.deliveries {
         let peer = names.of(snapshot, *site)?;
-        deliveries.push(delivery(peer, delivery_row, row.held, now));
+        let mut shape = delivery(peer, delivery_row, row.held, now);
+        let hop = delivery_row.custody.filter(|_| delivery_row.state == State::Inflight);
+        shape.custody = hop.map(|hop| names.of(snapshot, SiteNo(hop))).transpose()?;
+        deliveries.push(shape);
     }
     Ok(Segment {
         schema: Segment::SCHEMA.into(),
@@ -401,6 +404,7 @@ fn segment(
         expires_at: meta.expires_at.map(time),
         relayed_at: row.relayed_at.map(time),
         held: row.held,
+        unplaced: row.unplaced == Some(true),
         deliveries,
     })
 }
@@ -424,6 +428,7 @@ fn delivery(peer: String, row: &DeliveryRow, segment_held: bool, now: UnixMillis
         since: time(row.since),
         claimed_at: row.claimed_at.map(time),
         sent: None,
+        custody: None,
     }
 }
 

@@ -334,7 +334,9 @@ impl AdminSession {
             | Promise::Accepted { .. }
             | Promise::Start { .. }
             | Promise::Send(_)
-            | Promise::Ack { .. } => {}
+            | Promise::Ack { .. }
+            | Promise::Receipt(_)
+            | Promise::ReceiptOk { .. } => {}
         }
     }
 

@@ -30,6 +30,9 @@ pub struct Accepted {
     pub delivered: Vec<String>,
     /// Destinations for which it lies among the dead letters.
     pub dead: Vec<String>,
+    /// Whether it is worth delivering longer than before.
+    #[serde(default)]
+    pub raised: bool,
     /// Its length.
     pub size: u64,
     /// BLAKE3 of its content, 64 hex digits.
@@ -81,6 +84,9 @@ pub struct Segment {
     pub relayed_at: Option<String>,
     /// Held by an operator.
     pub held: bool,
+    /// Whether every destination refused it as already relayed.
+    #[serde(default)]
+    pub unplaced: bool,
     /// Deliveries, by site number.
     pub deliveries: Vec<Delivery>,
 }
@@ -111,6 +117,9 @@ pub struct Delivery {
     pub claimed_at: Option<String>,
     /// Bytes of the attempt in flight handed to the kernel.
     pub sent: Option<u64>,
+    /// The peer it is reached by way of, once that has custody: its receipt is waited for.
+    #[serde(default)]
+    pub custody: Option<String>,
 }
 
 /// A page of segments.
@@ -146,6 +155,9 @@ pub struct Status {
     pub boot: u64,
     /// Segments held.
     pub segments: u64,
+    /// Segments among them that every destination refused as already relayed.
+    #[serde(default)]
+    pub unplaced: u64,
     /// Content.
     pub storage: Storage,
     /// The ledger.
@@ -193,6 +205,9 @@ pub struct Peer {
     pub name: String,
     /// Where it is dialled; empty when it is no longer known.
     pub address: String,
+    /// The known peer it is reached by way of; empty when it is a known peer itself.
+    #[serde(default)]
+    pub via: String,
     /// Whether there is a live session.
     pub up: bool,
     /// Epoch of the live session.
@@ -265,6 +280,7 @@ impl Status {
             up_seconds,
             boot: node.boot,
             segments: node.segments,
+            unplaced: node.unplaced,
             storage: Storage {
                 used: node.used,
                 limit: node.limit,
@@ -292,6 +308,7 @@ impl Peer {
         Peer {
             name: peer.name.clone(),
             address: peer.address.clone(),
+            via: peer.via.clone(),
             up: peer.session.is_some(),
             epoch: peer.session.map(|epoch| epoch.to_string()),
             queued,

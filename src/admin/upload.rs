@@ -339,6 +339,7 @@ impl Upload {
             queued: accepted.queued,
             delivered: accepted.delivered,
             dead: accepted.dead,
+            raised: accepted.raised,
             size: self.size,
             digest,
         }

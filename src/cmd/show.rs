@@ -81,6 +81,9 @@ fn text(segment: &Segment, now: SystemTime) -> String {
     if segment.held {
         field("held", "by an operator");
     }
+    if segment.unplaced {
+        field("unplaced", "every site it was for refused it as already relayed; it is kept here");
+    }
     let mut text = lines.join("\n");
     text.push('\n');
     if !segment.deliveries.is_empty() {
@@ -104,12 +107,13 @@ const HEAD: [(&str, Align); 7] = [
 ];
 
 fn row(delivery: &Delivery, size: u64, now: SystemTime) -> Vec<String> {
-    let state = match delivery.sent {
-        Some(sent) => {
+    let state = match (delivery.sent, &delivery.custody) {
+        (_, Some(hop)) => format!("handed on to {hop}, waiting for its receipt"),
+        (Some(sent), None) => {
             let percent = sent.saturating_mul(100).checked_div(size).unwrap_or(100).min(100);
             format!("{} {percent} %", delivery.state)
         }
-        None => delivery.state.clone(),
+        (None, None) => delivery.state.clone(),
     };
     let next = delivery.next_attempt_at.as_ref().map(|at| human::until(at, now));
     vec![

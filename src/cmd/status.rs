@@ -88,6 +88,10 @@ fn text(status: &Status, before: Option<(&Status, Duration)>, now: SystemTime) -
     for (_, word) in words.iter().filter(|(is, _)| *is) {
         text.push_str(&format!("      {word}"));
     }
+    if status.unplaced > 0 {
+        let segments = human::count(status.unplaced, "segment");
+        text.push_str(&format!("      {segments} unplaced: consign show says why"));
+    }
     text.push('\n');
     if status.peers.is_empty() {
         text.push_str("no peers\n");
@@ -127,10 +131,11 @@ const HEAD: [(&str, Align); 10] = [
 ];
 
 fn row(peer: &Peer, before: Option<(&Peer, Duration)>, now: SystemTime) -> Vec<String> {
-    let link = match (peer.up, peer.address.is_empty()) {
-        (true, _) => "● up",
-        (false, false) => "▲ down",
-        (false, true) => "– not configured",
+    let link = match (peer.up, peer.address.is_empty(), peer.via.as_str()) {
+        (true, ..) => "● up".into(),
+        (false, false, _) => "▲ down".into(),
+        (false, true, "") => "– not configured".into(),
+        (false, true, hop) => format!("via {hop}"),
     };
     let waiting = Count {
         count: peer.queued.count + peer.backing_off.count,
@@ -144,7 +149,7 @@ fn row(peer: &Peer, before: Option<(&Peer, Duration)>, now: SystemTime) -> Vec<S
     });
     let mut cells = vec![
         peer.name.clone(),
-        link.into(),
+        link,
         amount(waiting),
         amount(peer.sending),
         peer.oldest.as_ref().map(age).unwrap_or_default(),

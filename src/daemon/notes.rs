@@ -21,6 +21,10 @@ pub(super) fn log(node: &str, note: &Note) {
             let segment = id.short();
             debug!(node, segment, seq = seq.0, bytes = size, from, "accepted {segment}");
         }
+        Note::HandedOn { id, site, hop } => {
+            let segment = id.short();
+            debug!(node, segment, peer = site, hop, "{segment} for {site} is handed on to {hop}");
+        }
         Note::Relayed { id, condition, acks } => {
             let segment = id.short();
             debug!(

@@ -147,7 +147,9 @@ impl Client {
                 Promise::Accept { .. }
                 | Promise::Start { .. }
                 | Promise::Send(_)
-                | Promise::Ack { .. } => {}
+                | Promise::Ack { .. }
+                | Promise::Receipt(_)
+                | Promise::ReceiptOk { .. } => {}
             },
             SessionCommand::Refuse { refusal, .. } => {
                 self.leave(out);

@@ -81,6 +81,21 @@ pub fn peer_seq(peer: SiteNo, seq: Seq) -> Key {
     Key::EMPTY.and(&peer.0.to_be_bytes()).and(&seq.0.to_be_bytes())
 }
 
+/// `pass_back`: (peer, seq, site).
+#[must_use]
+pub fn pass_back(peer: SiteNo, seq: Seq, site: SiteNo) -> Key {
+    peer_seq(peer, seq).and(&site.0.to_be_bytes())
+}
+
+/// Reads a `pass_back` key; `None` when it is not one.
+#[must_use]
+pub fn parse_pass_back(bytes: &[u8]) -> Option<(SiteNo, Seq, SiteNo)> {
+    let mut rest = bytes;
+    let peer = SiteNo(u32::from_be_bytes(take(&mut rest)?));
+    let (seq, site) = parse_delivery(rest)?;
+    Some((peer, seq, site))
+}
+
 /// `deadletters`: (ms, seq, site).
 #[must_use]
 pub fn deadletter(at: UnixMillis, seq: Seq, site: SiteNo) -> Key {

@@ -4,11 +4,13 @@
 //! byte, a minicbor map with numbered fields, and a CRC-32 over table, key and all before it, so that a
 //! flipped bit or a misplaced row is noticed ([`codec`]). Index tables have empty values.
 
+pub mod check;
 pub mod codec;
 pub mod keys;
 pub mod keys_pickup;
 pub mod keys_upkeep;
 pub mod read;
+mod read_receipts;
 pub mod rows;
 pub mod rows_pickup;
 pub mod rows_upkeep;

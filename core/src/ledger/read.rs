@@ -10,7 +10,8 @@ use super::rows::{
     BlobRow, CounterRow, DeliveryRow, DigestRow, DoomedRow, IdRow, IncomingRow, InflightRow,
     MetaName, MetaRow, PeerRow, SegmentRow, SourceRow,
 };
-use super::{Table, codec};
+use super::rows_upkeep::{ReceiptRow, RememberedRow};
+use super::{Table, codec, read_receipts};
 use crate::id::{BatchNo, BlobDigest, BlobNo, SegmentId, Seq, SiteNo};
 use crate::segment::Class;
 use crate::store::{ReadResult, Snapshot, StoreFault};
@@ -42,6 +43,15 @@ pub enum ReadRequest {
     },
     /// Segments with their deliveries.
     Held(Vec<Seq>),
+    /// Receipts that a peer has still to be told, in order.
+    PassBack {
+        /// The peer.
+        peer: SiteNo,
+        /// Not this one and none before it; `None` is from the beginning.
+        after: Option<(Seq, SiteNo)>,
+        /// At most so many.
+        limit: usize,
+    },
     /// Everything the node keeps in memory, read anew.
     Recovery,
 }
@@ -69,6 +79,12 @@ pub struct Found {
     pub source: Option<SourceRow>,
     /// The partial content of that source.
     pub incoming: Option<IncomingRow>,
+    /// What is remembered of it, if it was evicted and is not held.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub remembered: Option<RememberedRow>,
+    /// Receipts for it, by site: of the segment that is held, or of the one that is remembered.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub receipts: Vec<(SiteNo, ReceiptRow)>,
 }
 
 /// A segment with its deliveries.
@@ -163,6 +179,13 @@ pub enum Answer {
     },
     /// In the order asked; `None` where there is no such segment.
     Held(Vec<Option<Held>>),
+    /// Receipts in order.
+    PassBack {
+        /// The rows; `None` where one is missing or cannot be read.
+        rows: Vec<(Seq, SiteNo, Option<ReceiptRow>)>,
+        /// Whether there is nothing behind the last row.
+        end: bool,
+    },
     /// Everything.
     Recovery(alloc::boxed::Box<Recovery>),
 }
@@ -193,6 +216,9 @@ pub fn read(snapshot: &dyn Snapshot, request: &ReadRequest) -> ReadResult {
                 seqs.iter().map(|seq| held(snapshot, *seq)).collect();
             Answer::Held(held?)
         }
+        ReadRequest::PassBack { peer, after, limit } => {
+            read_receipts::pass_back(snapshot, *peer, *after, *limit)?
+        }
         ReadRequest::Recovery => Answer::Recovery(alloc::boxed::Box::new(recovery(snapshot)?)),
     };
     Ok(ReadAnswer { as_of: snapshot.as_of(), body })
@@ -209,7 +235,7 @@ where
     snapshot.get(table, key)?.map(|value| decode(table, key, value)).transpose()
 }
 
-fn decode<R>(table: Table, key: &[u8], value: &[u8]) -> Result<R, StoreFault>
+pub(super) fn decode<R>(table: Table, key: &[u8], value: &[u8]) -> Result<R, StoreFault>
 where
     R: for<'b> Decode<'b, ()>,
 {
@@ -217,7 +243,11 @@ where
 }
 
 /// `None` for a row that is missing or corrupt: the caller sets that one item aside.
-fn lenient<R>(snapshot: &dyn Snapshot, table: Table, key: &[u8]) -> Result<Option<R>, StoreFault>
+pub(super) fn lenient<R>(
+    snapshot: &dyn Snapshot,
+    table: Table,
+    key: &[u8],
+) -> Result<Option<R>, StoreFault>
 where
     R: for<'b> Decode<'b, ()>,
 {
@@ -246,7 +276,16 @@ fn lookup(snapshot: &dyn Snapshot, lookup: &Lookup) -> Result<Found, StoreFault>
         Some(blob) => lenient(snapshot, Table::Incoming, &keys::blob(blob))?,
         None => None,
     };
-    Ok(Found { held, blob, source, incoming })
+    let remembered: Option<RememberedRow> = match held {
+        Some(_) => None,
+        None => lenient(snapshot, Table::Remembered, &keys::id(&lookup.id))?,
+    };
+    let seq = held.as_ref().map(|h| h.seq).or(remembered.as_ref().map(|r| r.seq));
+    let receipts = match seq {
+        Some(seq) => read_receipts::of_segment(snapshot, seq)?,
+        None => Vec::new(),
+    };
+    Ok(Found { held, blob, source, incoming, remembered, receipts })
 }
 
 /// A segment with all its deliveries; `None` when its row is missing or corrupt.

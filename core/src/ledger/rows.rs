@@ -76,6 +76,25 @@ pub struct SegmentRow {
     /// What is known to be wrong with its content; `None` is nothing.
     #[n(16)]
     pub loss: Option<Loss>,
+    /// Peers that handed it on to this site besides `from`, each with the site it asked for, by number:
+    /// they wait for a receipt.
+    #[cbor(n(17), default, skip_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub askers: Vec<(u32, u32)>,
+    /// Whether every site it was to go to has left its required set by `already_relayed`: it is kept,
+    /// shown, and never released by itself.
+    #[n(18)]
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub unplaced: Option<bool>,
+}
+
+impl SegmentRow {
+    /// Its accept number at its origin, as offers bear it; `seq` is its number here.
+    #[must_use]
+    pub fn origin_number(&self, seq: Seq) -> u64 {
+        // A segment that was accepted here a second time has a newer number than its key (R2).
+        if self.origin.is_empty() && self.origin_seq == 0 { seq.0 } else { self.origin_seq }
+    }
 }
 
 /// What is wrong with the content of a segment. Each step is taken once, because what it takes away
@@ -318,11 +337,13 @@ pub enum MetaName {
     UsedBytes,
     /// Segments held.
     Segments,
+    /// Segments among them that are unplaced.
+    Unplaced,
 }
 
 impl MetaName {
     /// Every name.
-    pub const ALL: [MetaName; 12] = [
+    pub const ALL: [MetaName; 13] = [
         MetaName::Format,
         MetaName::Boot,
         MetaName::Batch,
@@ -335,6 +356,7 @@ impl MetaName {
         MetaName::TimeHigh,
         MetaName::UsedBytes,
         MetaName::Segments,
+        MetaName::Unplaced,
     ];
 
     /// The key in `meta`.
@@ -353,6 +375,7 @@ impl MetaName {
             MetaName::TimeHigh => b"time_high",
             MetaName::UsedBytes => b"used_bytes",
             MetaName::Segments => b"segments",
+            MetaName::Unplaced => b"unplaced",
         }
     }
 }

@@ -7,11 +7,12 @@ use alloc::vec::Vec;
 
 use minicbor::{Decode, Encode};
 
-use crate::id::{BlobDigest, SegmentId, Seq};
+use crate::id::{BlobDigest, SegmentId, Seq, SiteNo};
 
 /// A row of `remembered`: a segment that was delivered and evicted here (R2).
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RememberedRow {
     /// When it was evicted (ms).
     #[n(0)]
@@ -31,6 +32,7 @@ pub struct RememberedRow {
 /// still to be passed back towards the origin.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ReceiptRow {
     /// The segment.
     #[n(0)]
@@ -62,6 +64,25 @@ pub struct ReceiptRow {
     /// When it is removed (ms); its `expiry` key bears it.
     #[n(9)]
     pub expires_at: u64,
+    /// Further peers that still have to say RECEIPT_OK, by number.
+    #[cbor(n(10), default, skip_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub more: Vec<u32>,
+}
+
+impl ReceiptRow {
+    /// Whether this peer has still to be told.
+    #[must_use]
+    pub fn is_owed_to(&self, peer: SiteNo) -> bool {
+        (self.pending && self.back == peer.0) || self.more.contains(&peer.0)
+    }
+
+    /// Every peer that has still to be told.
+    pub fn owed_to(&self) -> impl Iterator<Item = SiteNo> {
+        let back = self.pending.then_some(self.back);
+        let more = self.more.iter().copied().filter(move |peer| Some(*peer) != back);
+        back.into_iter().chain(more).map(SiteNo)
+    }
 }
 
 /// A row of `audit`: an operator's act, a removal, or a refusal of somebody unknown.

@@ -71,5 +71,7 @@ codes! {
         Audit = 32, "audit";
         /// (seq, site) → receipt kept after eviction.
         Receipts = 33, "receipts";
+        /// (peer, seq, site) → nothing: a receipt that this peer has still to be told.
+        PassBack = 34, "pass_back";
     }
 }

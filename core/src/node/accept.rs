@@ -9,14 +9,13 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use super::deliver::STEP_ROWS;
 use super::types::{Action, Note};
 use super::{Asked, Mode, Node};
 use crate::code::Refusal;
 use crate::id::{
     BatchNo, BlobDigest, BlobNo, ConnId, Handle, ReadNo, SegmentId, Seq, SiteNo, TransferNo,
 };
-use crate::ledger::Table;
-use crate::ledger::keys;
 use crate::ledger::read::{Found, Lookup, ReadRequest};
 use crate::ledger::rows::{DeliveryRow, SegmentRow};
 use crate::limits::LOOKUP_MAX;
@@ -24,8 +23,8 @@ use crate::plant::Plant;
 use crate::segment::Destinations;
 use crate::session::{Content, Promise, SessionCommand, Submission};
 use crate::store::Errand;
-use crate::time::{Now, UnixMillis};
-use crate::wire::Offer;
+use crate::time::Now;
+use crate::wire::{Offer, Receipt};
 
 /// Lookups under way at a time.
 const LOOKUPS_OPEN: usize = 2;
@@ -48,6 +47,8 @@ pub(super) enum What {
     Received(Box<Offer>, BlobNo),
     /// A local client hands it in.
     Submit(Box<Submission>),
+    /// A hop says what became of it further on.
+    Receipt(Receipt),
 }
 
 impl Pending {
@@ -55,6 +56,7 @@ impl Pending {
         match &self.what {
             What::Offer(offer, _) | What::Received(offer, _) => offer.id,
             What::Submit(submission) => submission.id,
+            What::Receipt(receipt) => receipt.id,
         }
     }
 
@@ -62,6 +64,8 @@ impl Pending {
         match &self.what {
             What::Offer(offer, _) | What::Received(offer, _) => offer.digest,
             What::Submit(submission) => submission.digest,
+            // It brings no content, and nothing has this digest.
+            What::Receipt(_) => BlobDigest([0; 32]),
         }
     }
 
@@ -69,7 +73,7 @@ impl Pending {
     pub fn parked(&self) -> Option<Handle> {
         match &self.what {
             What::Offer(_, body) => *body,
-            What::Received(..) => None,
+            What::Received(..) | What::Receipt(_) => None,
             What::Submit(submission) => match submission.content {
                 Content::Parked(handle) => Some(handle),
                 Content::Blob(_) => None,
@@ -80,7 +84,7 @@ impl Pending {
     /// A finished file that belongs to it.
     pub fn blob(&self) -> Option<BlobNo> {
         match &self.what {
-            What::Offer(..) => None,
+            What::Offer(..) | What::Receipt(_) => None,
             What::Received(_, blob) => Some(*blob),
             What::Submit(submission) => match submission.content {
                 Content::Parked(_) => None,
@@ -91,10 +95,10 @@ impl Pending {
 }
 
 /// A segment as it stands with everything staged.
-struct Known {
-    seq: Seq,
-    row: SegmentRow,
-    deliveries: BTreeMap<SiteNo, DeliveryRow>,
+pub(super) struct Known {
+    pub seq: Seq,
+    pub row: SegmentRow,
+    pub deliveries: BTreeMap<SiteNo, DeliveryRow>,
 }
 
 /// A refusal in the making: code, how long to wait (ms), text.
@@ -138,7 +142,7 @@ impl Node {
 
     pub(super) fn judge(&mut self, now: Now, out: &mut Vec<Action>) {
         while let Some((pending, ..)) = self.found.front() {
-            let rows = 12 + 3 * self.reach(pending);
+            let rows = STEP_ROWS + 4 * self.reach(pending);
             if !self.stage.growth_room(rows) {
                 return;
             }
@@ -160,6 +164,7 @@ impl Node {
         let to = match &pending.what {
             What::Offer(offer, _) | What::Received(offer, _) => &offer.to,
             What::Submit(submission) => &submission.to,
+            What::Receipt(_) => return 0,
         };
         match to {
             Destinations::All => self.peers.len(),
@@ -197,9 +202,23 @@ impl Node {
         out: &mut Vec<Action>,
     ) {
         let known = self.known(&pending.id(), &found, as_of);
-        let verdict = match known {
-            Some(known) => self.take_again(now, &pending, known, out),
-            None => self.take_new(now, &pending, &found),
+        let verdict = match (&pending.what, known) {
+            (What::Receipt(receipt), known) => {
+                let (conn, source, receipt) = (pending.conn, pending.source, receipt.clone());
+                return self.judge_receipt(now, conn, source, receipt, known);
+            }
+            (What::Submit(submission), Some(known)) => {
+                self.submitted_again(now, &pending, submission, known, out)
+            }
+            (What::Offer(offer, _) | What::Received(offer, _), Some(known)) => {
+                self.offered_again(now, &pending, offer, known, &found.receipts, out)
+            }
+            (What::Offer(offer, _), None) => match self.remembers(offer, &found) {
+                Some(no_or_seq) => no_or_seq
+                    .map(|seq| self.settled_before(&pending, offer, seq, &found.receipts, out)),
+                None => self.take_new(now, &pending, &found),
+            },
+            (What::Received(..) | What::Submit(_), None) => self.take_new(now, &pending, &found),
         };
         if let Err((refusal, retry_after, text)) = verdict {
             self.drop_pending(&pending, out);
@@ -215,6 +234,10 @@ impl Node {
         text: String,
         out: &mut Vec<Action>,
     ) {
+        if matches!(pending.what, What::Receipt(_)) {
+            // It is not answered, so it is said again in the next session.
+            return;
+        }
         let peer = self.peers.get(&pending.source).map(|p| p.name.clone()).unwrap_or_default();
         out.push(Action::Note(Note::Refused { code: refusal.word(), peer, text: text.clone() }));
         let (transfer, id) = (pending.transfer, pending.id());
@@ -243,91 +266,6 @@ impl Node {
         Some(Known { seq, row, deliveries })
     }
 
-    /// A segment that is held already: destinations are added, nothing is stored twice.
-    fn take_again(
-        &mut self,
-        now: Now,
-        pending: &Pending,
-        known: Known,
-        out: &mut Vec<Action>,
-    ) -> Result<(), No> {
-        let (to, from, origin) = match &pending.what {
-            What::Offer(offer, _) | What::Received(offer, _) => {
-                (&offer.to, pending.source, offer.origin.as_str())
-            }
-            What::Submit(submission) => (&submission.to, SiteNo(0), ""),
-        };
-        let wanted = self.destinations(to, from, origin, pending.source == SiteNo(0))?;
-        let Known { seq, mut row, deliveries } = known;
-        let new_sites: Vec<SiteNo> =
-            wanted.iter().copied().filter(|s| !deliveries.contains_key(s)).collect();
-        // The site's own accept coming back does not make it a destination [R1].
-        let comes_back =
-            origin == self.config.name || (pending.source == SiteNo(0) && *to == Destinations::All);
-        let comes_here = to.addresses(&self.config.name) && !row.here && !comes_back;
-        if (comes_here || !new_sites.is_empty()) && !matches!(self.mode, Mode::Normal) {
-            let text = "the disk is full; nothing new is taken until space is back".to_string();
-            return Err((Refusal::DiskFull, 10_000, text));
-        }
-        let mut changed = self.extend_destinations(now, seq, &mut row, &new_sites, to);
-        if comes_here {
-            row.here = true;
-            changed = true;
-        }
-        if changed {
-            let batch = self.stage.number();
-            self.stage.batch.put(Table::Segments, &keys::seq(seq), &row);
-            self.book.set_segment(batch, seq, row.clone());
-        }
-        self.drop_pending(pending, out);
-        let (conn, transfer, id) = (pending.conn, pending.transfer, row.id);
-        let promise = match &pending.what {
-            What::Offer(..) | What::Received(..) => Promise::Ack { transfer, id },
-            What::Submit(_) => {
-                let accepted = self.accepted(&row, seq, false, &wanted, &deliveries);
-                Promise::Accepted { ticket: transfer, accepted }
-            }
-        };
-        let refusal = Some(full(transfer, id));
-        if changed {
-            self.promise(conn, promise, refusal, Some(seq));
-        } else {
-            // No rows of its own: it hangs on the newest batch (G2).
-            self.promise_unless(Plant::G2, conn, promise, refusal, Some(seq));
-        }
-        Ok(())
-    }
-
-    /// Adds deliveries to a held segment. Returns whether its row changed.
-    fn extend_destinations(
-        &mut self,
-        now: Now,
-        seq: Seq,
-        row: &mut SegmentRow,
-        sites: &[SiteNo],
-        to: &Destinations,
-    ) -> bool {
-        if sites.is_empty() {
-            return false;
-        }
-        row.to = match (&row.to, to) {
-            (Destinations::Named(a), Destinations::Named(b)) => {
-                let all = a.iter().chain(b).cloned().collect();
-                Destinations::named(all).unwrap_or(Destinations::All)
-            }
-            (Destinations::All, _) | (_, Destinations::All) => Destinations::All,
-        };
-        row.required = row.required.saturating_add(sites.len() as u32);
-        if row.relayed_at.take().is_some() || row.required == sites.len() as u32 {
-            self.stage.batch.put_key(Table::Unmet, &keys::unmet(UnixMillis(row.accepted_at), seq));
-        }
-        self.book.set_segment(self.stage.number(), seq, row.clone());
-        for site in sites {
-            self.schedule(now, *site, seq, row);
-        }
-        true
-    }
-
     /// A segment that is not held here.
     fn take_new(&mut self, now: Now, pending: &Pending, found: &Found) -> Result<(), No> {
         match &pending.what {
@@ -353,6 +291,7 @@ impl Node {
                 Ok(())
             }
             What::Submit(submission) => self.take_submission(now, pending, submission, found),
+            What::Receipt(_) => Ok(()),
         }
     }
 
@@ -376,7 +315,7 @@ pub(super) fn full(transfer: TransferNo, id: SegmentId) -> SessionCommand {
 }
 
 /// What an inline body is charged: small ones share pages, larger ones take whole ones (FACTS 2).
-pub(super) fn inline_charge(size: u64) -> u64 {
+pub(crate) fn inline_charge(size: u64) -> u64 {
     const PAGE: u64 = 4096;
     let value = size.saturating_add(24);
     if value <= PAGE / 2 - 32 { value } else { value.div_ceil(PAGE).saturating_mul(PAGE) }

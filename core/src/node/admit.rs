@@ -1,8 +1,7 @@
 //! Admission: what may come in, how much of it, and where it goes from here (DESIGN 3.4, 3.5).
 
 use alloc::format;
-use alloc::string::ToString;
-use alloc::vec::Vec;
+use alloc::string::{String, ToString};
 
 use super::accept::No;
 use super::{Mode, Node};
@@ -22,12 +21,15 @@ impl Node {
             let text = format!("{} sites have handed it on, {HOPS_MAX} are the limit", offer.hops);
             return Err((Refusal::Invalid, 0, text));
         }
-        let here = offer.to.addresses(&self.config.name);
-        let onward = self.destinations(&offer.to, source, &offer.origin, false)?;
-        if !here && onward.is_empty() {
-            let text =
-                format!("{} is neither addressed nor on the way to {}", self.config.name, offer.to);
-            return Err((Refusal::NotAddressed, 0, text));
+        if let Destinations::Named(names) = &offer.to {
+            // Whoever asks for several sites is told of one that cannot be served by a refusal of the
+            // whole offer, and asks for each by itself: an ACK is a promise for all of them.
+            let served = |name: &&String| {
+                **name == self.config.name || self.usable(name, source, &offer.origin).is_some()
+            };
+            if let Some(name) = names.iter().find(|name| !served(name)) {
+                return Err(self.no_way_to(name));
+            }
         }
         Ok(())
     }
@@ -87,42 +89,5 @@ impl Node {
     /// that rule is dropped.
     pub(super) fn min_free(&self) -> u64 {
         if self.config.planted(Plant::G5) { 0 } else { self.config.min_free }
-    }
-
-    /// The peers a segment is to go to from here: never back to where it came from or began.
-    pub(super) fn destinations(
-        &self,
-        to: &Destinations,
-        from: SiteNo,
-        origin: &str,
-        local: bool,
-    ) -> Result<Vec<SiteNo>, No> {
-        let known = |p: &&super::peer::Peer| p.known && p.site != from && p.name != origin;
-        match to {
-            Destinations::All => {
-                let all: Vec<SiteNo> = self.peers.values().filter(known).map(|p| p.site).collect();
-                if local && all.is_empty() {
-                    let text =
-                        "`*` means every known peer, and relay.known_peers is empty".to_string();
-                    return Err((Refusal::UnknownDestination, 0, text));
-                }
-                Ok(all)
-            }
-            Destinations::Named(names) => {
-                let mut sites = Vec::new();
-                for name in names {
-                    let site = self.sites.get(name).and_then(|s| self.peers.get(s)).filter(known);
-                    match site {
-                        Some(peer) => sites.push(peer.site),
-                        None if local && *name != self.config.name => {
-                            let text = format!("{name} is not among relay.known_peers");
-                            return Err((Refusal::UnknownDestination, 0, text));
-                        }
-                        None => {}
-                    }
-                }
-                Ok(sites)
-            }
-        }
     }
 }

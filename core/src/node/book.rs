@@ -8,6 +8,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 use crate::id::{BatchNo, BlobDigest, BlobNo, ReadNo, SegmentId, Seq, SiteNo};
 use crate::ledger::rows::{BlobRow, DeliveryRow, SegmentRow};
+use crate::ledger::rows_upkeep::ReceiptRow;
 
 /// A segment that something in memory needs.
 #[derive(Clone, Debug)]
@@ -25,6 +26,7 @@ enum Entry {
     Delivery(SiteNo, Seq),
     Id(SegmentId),
     Blob(BlobDigest),
+    Receipt(Seq, SiteNo),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -33,6 +35,7 @@ pub(super) struct Book {
     deliveries: BTreeMap<(SiteNo, Seq), (BatchNo, Option<DeliveryRow>)>,
     ids: BTreeMap<SegmentId, (BatchNo, Seq)>,
     blobs: BTreeMap<BlobDigest, (BatchNo, BlobNo, BlobRow)>,
+    receipts: BTreeMap<(Seq, SiteNo), (BatchNo, ReceiptRow)>,
     log: VecDeque<(BatchNo, Entry)>,
     open: BTreeMap<ReadNo, BatchNo>,
     committed: BatchNo,
@@ -85,6 +88,11 @@ impl Book {
                 Entry::Id(id) => {
                     if self.ids.get(&id).is_some_and(|i| i.0 == batch) {
                         self.ids.remove(&id);
+                    }
+                }
+                Entry::Receipt(seq, site) => {
+                    if self.receipts.get(&(seq, site)).is_some_and(|r| r.0 == batch) {
+                        self.receipts.remove(&(seq, site));
                     }
                 }
                 Entry::Blob(digest) => {
@@ -191,8 +199,22 @@ impl Book {
         self.blobs.get(digest).map(|(_, blob, row)| (*blob, *row))
     }
 
+    pub fn set_receipt(&mut self, batch: BatchNo, seq: Seq, site: SiteNo, row: ReceiptRow) {
+        self.receipts.insert((seq, site), (batch, row));
+        self.log.push_back((batch, Entry::Receipt(seq, site)));
+    }
+
+    /// A receipt as it stands with everything staged.
+    pub fn receipt(&self, seq: Seq, site: SiteNo) -> Option<&ReceiptRow> {
+        self.receipts.get(&(seq, site)).map(|(_, row)| row)
+    }
+
     /// How many entries there are, for bounds in tests.
     pub fn len(&self) -> usize {
-        self.segments.len() + self.deliveries.len() + self.ids.len() + self.blobs.len()
+        self.segments.len()
+            + self.deliveries.len()
+            + self.ids.len()
+            + self.blobs.len()
+            + self.receipts.len()
     }
 }

@@ -6,6 +6,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::receipt::Passing;
 use super::types::{Action, Note};
 use super::{Node, Verdict};
 use crate::code::{Cause, Goodbye};
@@ -29,7 +30,10 @@ pub(super) struct PeerConn {
     /// What its HELLO said; no offers before.
     pub ready: Option<PeerLimits>,
     pub next_transfer: u32,
-    pub transfers: BTreeMap<TransferNo, Seq>,
+    /// Offers without an answer, each with the sites it serves.
+    pub transfers: BTreeMap<TransferNo, (Seq, Vec<SiteNo>)>,
+    /// Receipts that are passed back to it.
+    pub passing: Passing,
     /// No new claims from then on.
     pub retires_at: Instant,
     /// Closed then at the latest.
@@ -106,6 +110,7 @@ impl Node {
             ready: None,
             next_transfer: 1,
             transfers: BTreeMap::new(),
+            passing: Passing::default(),
             retires_at: retires.min(Instant(margin)),
             ends_at: retires.after(CERTIFICATE_MARGIN).min(certificate_ends),
             fault: None,
@@ -186,14 +191,16 @@ impl Node {
         }
         let Some(peer_conn) = gone.peer else { return };
         let why = peer_conn.fault.as_deref().filter(|_| why.is_empty()).unwrap_or(why);
-        for seq in peer_conn.transfers.into_values() {
-            let verdict = Verdict::Failed {
-                cause: Cause::SessionLost,
-                spends: self.config.planted(Plant::BudgetOnUnreachable),
-                retry_at: now.wall,
-                refused: false,
-            };
-            self.settle_later(peer_conn.site, seq, peer_conn.epoch, verdict);
+        let verdict = Verdict::Failed {
+            cause: Cause::SessionLost,
+            spends: self.config.planted(Plant::BudgetOnUnreachable),
+            retry_at: now.wall,
+            refused: false,
+        };
+        for (seq, sites) in peer_conn.transfers.into_values() {
+            for site in sites {
+                self.settle_later(site, seq, peer_conn.epoch, verdict);
+            }
         }
         let backoff = self.backoff();
         let Some(peer) = self.peers.get_mut(&peer_conn.site) else { return };
@@ -249,6 +256,7 @@ impl Node {
         };
         let (site, epoch, dialled) = (peer_conn.site, peer_conn.epoch, peer_conn.dialled);
         peer_conn.ready = Some(limits);
+        peer_conn.passing.start_over();
         if let Some(peer) = self.peers.get_mut(&site) {
             peer.is_alive();
             peer.last_error.clear();

@@ -15,7 +15,7 @@ use crate::id::{ConnId, Epoch, Seq, SiteNo, TransferNo};
 use crate::ledger::Table;
 use crate::ledger::keys::{self, DueKey};
 use crate::ledger::rows::{Body, DeadletterRow, DeliveryRow, InflightRow, Loss, SegmentRow, State};
-use crate::limits::{CLAIMS_PER_TURN, SESSION_INFLIGHT};
+use crate::limits::{ASKERS_MAX, CLAIMS_PER_TURN, SESSION_INFLIGHT};
 use crate::plant::Plant;
 use crate::segment::Destinations;
 use crate::session::{Promise, Sending};
@@ -25,7 +25,7 @@ use crate::wire::Offer;
 /// Claims of one peer before the next has its turn.
 const QUANTUM: usize = 16;
 /// Rows that one claim or settlement stages at most.
-const STEP_ROWS: usize = 8;
+pub(super) const STEP_ROWS: usize = 12 + ASKERS_MAX;
 
 /// An attempt whose end is known but not yet staged.
 #[derive(Clone, Debug)]
@@ -69,14 +69,16 @@ impl Node {
     /// The session that may claim for a peer now.
     fn claimant(&self, now: Now, site: SiteNo) -> Option<ConnId> {
         let peer = self.peers.get(&site)?;
-        let conn = peer.session?;
+        let hop = self.peers.get(&peer.hop())?;
+        let conn = hop.session?;
         let session = self.conns.get(&conn)?.peer.as_ref()?;
         let limits = session.ready.as_ref()?;
         let most = SESSION_INFLIGHT.min(limits.max_offers as usize);
         let open = !peer.held
-            && now.mono >= peer.claim_at
+            && !hop.held
+            && now.mono >= hop.claim_at
             && now.mono < session.retires_at
-            && peer.flights.len() < most;
+            && session.transfers.len() < most;
         open.then_some(conn)
     }
 
@@ -97,7 +99,9 @@ impl Node {
             self.book.release(key.seq);
             return true;
         }
-        self.claimed(now, conn, key, row, &segment);
+        let mut claims = self.siblings(&key, &row, &segment);
+        claims.insert(0, (key, row));
+        self.claimed(now, conn, claims, &segment);
         true
     }
 
@@ -105,10 +109,39 @@ impl Node {
         &mut self,
         now: Now,
         conn: ConnId,
-        key: DueKey,
-        mut row: DeliveryRow,
+        claims: Vec<(DueKey, DeliveryRow)>,
         segment: &SegmentRow,
     ) {
+        let Some(seq) = claims.first().map(|(key, _)| key.seq) else { return };
+        let sites: Vec<SiteNo> = claims.iter().map(|(key, _)| key.peer).collect();
+        let Some(session) = self.conns.get_mut(&conn).and_then(|c| c.peer.as_mut()) else { return };
+        let epoch = session.epoch;
+        let transfer = TransferNo(session.next_transfer);
+        session.next_transfer = session.next_transfer.saturating_add(1);
+        session.transfers.insert(transfer, (seq, sites.clone()));
+        let offer = self.offer(&sites, seq, transfer, segment);
+        let number = offer.origin_seq;
+        let batch = self.stage.number();
+        for (key, row) in claims {
+            let row = self.claim_row(now, &key, row, epoch, segment);
+            let flight = Flight { row, conn, transfer, epoch, batch, sent: 0, number };
+            if let Some(peer) = self.peers.get_mut(&key.peer) {
+                peer.flights.insert(seq, flight);
+            }
+        }
+        let sending = Box::new(Sending { seq, offer, body: segment.body });
+        self.promise(conn, Promise::Send(sending), None, Some(seq));
+    }
+
+    /// Stages the claim of one delivery.
+    fn claim_row(
+        &mut self,
+        now: Now,
+        key: &DueKey,
+        mut row: DeliveryRow,
+        epoch: Epoch,
+        segment: &SegmentRow,
+    ) -> DeliveryRow {
         let (site, seq) = (key.peer, key.seq);
         let before = row.state;
         if row.state == State::Failed {
@@ -120,11 +153,7 @@ impl Node {
         self.move_to(&mut row, Event::Claim, now);
         row.attempts = row.attempts.saturating_add(1);
         row.claimed_at = Some(now.wall.0);
-        let Some(session) = self.conns.get_mut(&conn).and_then(|c| c.peer.as_mut()) else { return };
-        let epoch = session.epoch;
-        let transfer = TransferNo(session.next_transfer);
-        session.next_transfer = session.next_transfer.saturating_add(1);
-        session.transfers.insert(transfer, seq);
+        row.custody = None;
         let batch = self.stage.number();
         self.stage.batch.del(Table::Due, &key.key());
         self.stage.batch.put(Table::Deliveries, &keys::delivery(seq, site), &row);
@@ -132,31 +161,25 @@ impl Node {
         self.stage.count(site, Some(before), Some(row.state), segment.size);
         self.book.set_delivery(batch, site, seq, Some(row.clone()), segment);
         self.note_delivery(site, segment, Some(scheduled), Some(&row), None);
-        let offer = self.offer(site, seq, transfer, segment);
-        let flight = Flight { row, conn, transfer, epoch, batch, sent: 0 };
-        if let Some(peer) = self.peers.get_mut(&site) {
-            peer.flights.insert(seq, flight);
-        }
-        let sending = Box::new(Sending { seq, offer, body: segment.body });
-        self.promise(conn, Promise::Send(sending), None, Some(seq));
+        row
     }
 
-    fn offer(&self, site: SiteNo, seq: Seq, transfer: TransferNo, segment: &SegmentRow) -> Offer {
-        let to = match &segment.to {
-            Destinations::All => Destinations::All,
-            Destinations::Named(_) => Destinations::Named(
-                self.peers.get(&site).map(|p| p.name.clone()).into_iter().collect(),
-            ),
-        };
+    fn offer(
+        &self,
+        sites: &[SiteNo],
+        seq: Seq,
+        transfer: TransferNo,
+        segment: &SegmentRow,
+    ) -> Offer {
         let here = segment.origin.is_empty();
         Offer {
             transfer,
             id: segment.id,
             digest: segment.digest,
             size: segment.size,
-            to,
+            to: self.asked(sites, segment),
             origin: if here { self.config.name.clone() } else { segment.origin.clone() },
-            origin_seq: if here { seq.0 } else { segment.origin_seq },
+            origin_seq: segment.origin_number(seq),
             hops: segment.hops.saturating_add(1),
             meta: segment.meta.clone(),
         }
@@ -207,7 +230,8 @@ impl Node {
     ) {
         self.stage.batch.del(Table::Inflight, &keys::peer_seq(site, seq));
         match verdict {
-            Verdict::Acked => self.acked(now, site, seq, row, segment),
+            Verdict::Acked => self.acked(now, site, seq, row, segment, now.wall),
+            Verdict::HandedOn(hop) => self.handed_on(now, site, seq, row, &segment, hop),
             Verdict::Dead(cause) => self.give_up(now, site, seq, row, &segment, cause),
             Verdict::Settled => self.settled_elsewhere(now, site, seq, row, segment),
             Verdict::Failed { cause, spends, retry_at, refused } => {
@@ -244,13 +268,15 @@ impl Node {
         flying.chain(waiting.map(|(_, row)| row.spent)).max().unwrap_or(0)
     }
 
-    fn acked(
+    /// `when` is when it arrived there, by the clock of whoever says so.
+    pub(super) fn acked(
         &mut self,
         now: Now,
         site: SiteNo,
         seq: Seq,
         mut row: DeliveryRow,
         mut segment: SegmentRow,
+        when: UnixMillis,
     ) {
         let before = row.state;
         self.move_to(&mut row, Event::Ack, now);
@@ -266,6 +292,7 @@ impl Node {
         }
         segment.acked = segment.acked.saturating_add(1);
         self.judge_success(now, seq, &mut segment);
+        self.pass_back(site, seq, &segment, 0, when);
         self.stage.batch.put(Table::Segments, &keys::seq(seq), &segment);
         self.book.set_segment(batch, seq, segment);
     }
@@ -276,13 +303,28 @@ impl Node {
         now: Now,
         site: SiteNo,
         seq: Seq,
-        mut row: DeliveryRow,
+        row: DeliveryRow,
         segment: &SegmentRow,
         cause: Cause,
     ) {
         if matches!(cause, Cause::Missing | Cause::Mismatch) {
             self.lost(seq, segment);
         }
+        self.bury(now, site, seq, row, segment, cause, now.wall);
+    }
+
+    /// [`Node::give_up`] for what says nothing about the content here: a receipt, from `when`.
+    #[expect(clippy::too_many_arguments, reason = "a delivery, its segment and why")]
+    pub(super) fn bury(
+        &mut self,
+        now: Now,
+        site: SiteNo,
+        seq: Seq,
+        mut row: DeliveryRow,
+        segment: &SegmentRow,
+        cause: Cause,
+        when: UnixMillis,
+    ) {
         let before = row.state;
         self.move_to(&mut row, Event::GiveUp, now);
         row.last_error = cause.number();
@@ -293,6 +335,7 @@ impl Node {
         self.stage.count(site, Some(before), Some(row.state), segment.size);
         self.note_delivery(site, segment, Some(before), Some(&row), Some(cause));
         self.book.set_delivery(self.stage.number(), site, seq, Some(row), segment);
+        self.pass_back(site, seq, segment, cause.number(), when);
     }
 
     /// The content of a segment is gone for good: an offer of it must not be answered "held", and
@@ -331,6 +374,13 @@ impl Node {
     ) {
         self.drop_delivery(site, seq, &row, &mut segment);
         self.audit(now, Act { action: "settled", reason: "already_relayed", ..Act::on(&segment) });
+        if segment.required > 0 {
+            self.judge_success(now, seq, &mut segment);
+        } else if segment.unplaced.is_none() {
+            // Nobody is left to have it: it is kept and shown until somebody decides.
+            segment.unplaced = Some(true);
+            self.stage.meta.unplaced += 1;
+        }
         self.put_segment(seq, segment);
     }
 
@@ -420,10 +470,12 @@ impl Node {
 
     pub(super) fn progress(&mut self, conn: ConnId, transfer: TransferNo, sent: u64) {
         let Some(session) = self.conns.get(&conn).and_then(|c| c.peer.as_ref()) else { return };
-        let Some(seq) = session.transfers.get(&transfer) else { return };
-        let flight = self.peers.get_mut(&session.site).and_then(|p| p.flights.get_mut(seq));
-        if let Some(flight) = flight {
-            flight.sent = sent;
+        let Some((seq, sites)) = session.transfers.get(&transfer) else { return };
+        for site in sites {
+            let flight = self.peers.get_mut(site).and_then(|p| p.flights.get_mut(seq));
+            if let Some(flight) = flight {
+                flight.sent = sent;
+            }
         }
     }
 }

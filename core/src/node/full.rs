@@ -133,8 +133,15 @@ impl Node {
     /// Takes back everything in memory that rests on batches from `from` on.
     fn take_back(&mut self, from: BatchNo, out: &mut Vec<Action>) {
         for waiting in self.gate.failed_from(from) {
-            if let Promise::Start { epoch, .. } = waiting.promise {
-                self.unstarted.push((waiting.conn, epoch));
+            match waiting.promise {
+                Promise::Start { epoch, .. } => self.unstarted.push((waiting.conn, epoch)),
+                // It is judged again on what is durable.
+                Promise::ReceiptOk { receipt, .. } => self.receipt_again(waiting.conn, receipt),
+                Promise::Receipt(receipt) => self.receipt_unsaid(waiting.conn, &receipt),
+                Promise::Send(_)
+                | Promise::Ack { .. }
+                | Promise::Accept { .. }
+                | Promise::Accepted { .. } => {}
             }
             if let Some(refusal) = waiting.refusal {
                 out.push(Action::Command(waiting.conn, refusal));
@@ -148,7 +155,7 @@ impl Node {
                 Asked::Due(..) if blind => {
                     self.reads.insert(read, asked);
                 }
-                Asked::Due(..) | Asked::Pairs | Asked::Recovery => {}
+                Asked::Due(..) | Asked::Pairs | Asked::Recovery | Asked::PassBack(_) => {}
                 Asked::Segments | Asked::Missing => self.reconcile.again(),
             }
         }
@@ -158,6 +165,10 @@ impl Node {
         if !blind {
             self.book.clear();
         }
+        for session in self.conns.values_mut().filter_map(|c| c.peer.as_mut()) {
+            session.passing.start_over();
+        }
+        self.reconcile.adopted_in_vain();
         for peer in self.peers.values_mut() {
             for window in &mut peer.windows {
                 if blind { window.forget_entries() } else { window.clear() }

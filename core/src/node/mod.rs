@@ -8,8 +8,9 @@
 //! | file | holds |
 //! |---|---|
 //! | `conns` | who may connect, session epochs, dialling |
-//! | `accept`, `admit`, `take`, `incoming` | lookups, admission, new rows, reservations |
+//! | `accept`, `admit`, `take`, `again`, `incoming` | lookups, admission, new rows, what is held already, reservations |
 //! | `deliver`, `verdict`, `scanned`, `window`, `peer` | claims, outcomes, due windows |
+//! | `route`, `receipt` | sites behind others: where to, and what becomes of it there |
 //! | `stage`, `book` | staged rows and counters; the overlay over the store's answers |
 //! | `remove` | what leaves the ledger, and the record of it |
 //! | `full` | a full disk |
@@ -18,15 +19,18 @@
 
 mod accept;
 mod admit;
+mod again;
 mod book;
 mod conns;
 mod deliver;
 mod full;
 mod incoming;
 mod peer;
+mod receipt;
 mod reconcile;
 mod recover;
 mod remove;
+mod route;
 mod scanned;
 mod stage;
 mod status;
@@ -38,6 +42,7 @@ mod window;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use accept::inline_charge;
 pub use recover::RecoverError;
 pub use types::{
     Action, Addressed, Answer, Input, Note, PeerStatus, Question, ReconcileSummary, Shared, Status,
@@ -88,6 +93,7 @@ enum Asked {
     Recovery,
     Segments,
     Missing,
+    PassBack(ConnId),
 }
 
 /// The node. See the module's documentation. A copy goes its own way from then on: that is how every
@@ -202,8 +208,13 @@ impl Node {
             SessionEvent::Ask { ticket, question } => {
                 self.question(now, conn, ticket, &question, out)
             }
-            // Nothing is routed by way of others in this version, so nobody owes receipts.
-            SessionEvent::Receipt(_) | SessionEvent::ReceiptOk { .. } => {}
+            SessionEvent::Receipt(receipt) => {
+                let what = What::Receipt(receipt);
+                self.pend(Pending { conn, transfer: TransferNo(0), source, what });
+            }
+            SessionEvent::ReceiptOk { id, site, later } => {
+                self.receipt_answered(conn, id, &site, later);
+            }
             SessionEvent::Want { transfer, .. } => self.unwanted(conn, transfer, out),
             SessionEvent::Fault(text) => self.faulted(conn, text, out),
         }
@@ -259,6 +270,9 @@ impl Node {
             (Asked::Recovery, Rows::Recovery(recovery)) => self.rejudge_recovery(now, *recovery),
             (Asked::Segments, Rows::Segments { rows, end }) => self.segments_read(rows, end, out),
             (Asked::Missing, Rows::Held(held)) => self.missing_read(now, held, as_of),
+            (Asked::PassBack(conn), Rows::PassBack { rows, end }) => {
+                self.pass_back_read(conn, rows, end);
+            }
             (asked, body) => unreachable!("{asked:?} was answered by {body:?}"),
         }
         if !open {
@@ -283,6 +297,8 @@ impl Node {
         self.claim(now);
         self.scan(out);
         self.look_up(out);
+        self.page_receipts(out);
+        self.adopt_orphans(now);
         self.retire(now, out);
         self.dial(now, out);
         self.probe(now, out);
@@ -364,9 +380,9 @@ impl Node {
         if self.stopping {
             return None;
         }
-        let live = self.peers.values().filter(|p| p.session.is_some() && !p.held);
-        let due = live.filter_map(|p| {
-            let due = self.now.instant_of(p.next_due()?).max(p.claim_at);
+        let due = self.peers.values().filter(|p| !p.held).filter_map(|p| {
+            let hop = self.peers.get(&p.hop()).filter(|hop| hop.session.is_some() && !hop.held)?;
+            let due = self.now.instant_of(p.next_due()?).max(hop.claim_at);
             // What is due and not claimed waits for an input: an outcome, a commit, a HELLO.
             (due > self.now.mono).then_some(due)
         });

@@ -29,6 +29,9 @@ pub(super) struct Flight {
     pub batch: BatchNo,
     /// Content bytes handed to the kernel.
     pub sent: u64,
+    /// The accept number at its origin that was offered: an answer to an older one settles nothing
+    /// (R2).
+    pub number: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -38,6 +41,8 @@ pub(super) struct Peer {
     /// Where to dial; empty when it is no longer known.
     pub address: String,
     pub known: bool,
+    /// The known peer that hands on to it, if there is a route.
+    pub via: Option<SiteNo>,
     pub held: bool,
     pub windows: [Window; CLASSES],
     pub shares: Shares,
@@ -69,6 +74,7 @@ impl Peer {
             name,
             address: String::new(),
             known: false,
+            via: None,
             held: false,
             windows: core::array::from_fn(|_| Window::new(window)),
             shares: Shares::default(),
@@ -83,6 +89,11 @@ impl Peer {
             last_error: String::new(),
             last_acked: None,
         }
+    }
+
+    /// The peer whose session serves it: itself, or the hop on its route.
+    pub fn hop(&self) -> SiteNo {
+        self.via.unwrap_or(self.site)
     }
 
     pub fn window(&mut self, class: Class) -> &mut Window {

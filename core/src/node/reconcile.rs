@@ -16,6 +16,7 @@ use crate::ledger::read::{Held, InflightFound, ReadRequest};
 use crate::ledger::rows::{Loss, SegmentRow, State};
 use crate::limits::SLICE_ROWS;
 use crate::plant::Plant;
+use crate::segment::Destinations;
 use crate::store::Errand;
 use crate::time::Now;
 
@@ -44,6 +45,10 @@ pub(super) struct Reconcile {
     after: Option<Seq>,
     slice_end: Option<Seq>,
     last_slice: bool,
+    /// Segments for every peer that were accepted when none was known.
+    orphans: VecDeque<(Seq, SegmentRow)>,
+    /// Whether any of them got a delivery in this run.
+    adopted: bool,
 }
 
 impl Reconcile {
@@ -55,6 +60,16 @@ impl Reconcile {
             after: None,
             slice_end: None,
             last_slice: false,
+            orphans: VecDeque::new(),
+            adopted: false,
+        }
+    }
+
+    /// A batch failed that may have had deliveries of orphans in it: all are looked for again.
+    pub fn adopted_in_vain(&mut self) {
+        if core::mem::take(&mut self.adopted) {
+            self.orphans.clear();
+            (self.after, self.phase) = (None, Phase::Read);
         }
     }
 
@@ -107,7 +122,9 @@ impl Node {
 
     /// One slice of the work behind live traffic, if none is under way.
     pub(super) fn reconcile_slice(&mut self, out: &mut Vec<Action>) {
-        let idle = self.reconcile.startup.is_empty() && matches!(self.mode, Mode::Normal);
+        let idle = self.reconcile.startup.is_empty()
+            && self.reconcile.orphans.is_empty()
+            && matches!(self.mode, Mode::Normal);
         if !idle || self.stopping {
             return;
         }
@@ -144,6 +161,9 @@ impl Node {
         self.summary.checked += rows.len() as u64;
         let mut wanted = Vec::with_capacity(rows.len());
         for (seq, row) in rows {
+            if let Some(row) = row.as_ref().filter(|row| is_orphan(row)) {
+                self.reconcile.orphans.push_back((seq, row.clone()));
+            }
             match row {
                 // Found missing before, and dealt with.
                 Some(row) if row.loss == Some(Loss::Gone) => {}
@@ -218,10 +238,34 @@ impl Node {
         self.reconcile.phase = if last { Phase::Sweep(0) } else { Phase::Read };
     }
 
+    /// Segments for every peer that were accepted when none was known go to those that are known by
+    /// now, as far as the batch has room.
+    pub(super) fn adopt_orphans(&mut self, now: Now) {
+        let sites: Vec<SiteNo> = self.peers.values().filter(|p| p.known).map(|p| p.site).collect();
+        if sites.is_empty() {
+            return self.reconcile.orphans.clear();
+        }
+        while matches!(self.mode, Mode::Normal) && self.stage.growth_room(8 + 3 * sites.len()) {
+            let Some((seq, row)) = self.reconcile.orphans.pop_front() else { return };
+            let mut row = self.book.segment(seq).cloned().unwrap_or(row);
+            if is_orphan(&row) {
+                self.extend_destinations(now, seq, &mut row, &sites, &Destinations::All);
+                self.put_segment(seq, row);
+                self.reconcile.adopted = true;
+            }
+        }
+    }
+
     pub(super) fn swept(&mut self, folder: u8, quarantined: u64) {
         self.summary.orphans += quarantined;
         if self.reconcile.phase == Phase::Sweeping(folder.into()) {
             self.reconcile.phase = Phase::Sweep(u16::from(folder) + 1);
         }
     }
+}
+
+/// Whether it was accepted for every peer when none was known.
+fn is_orphan(row: &SegmentRow) -> bool {
+    let nobodys = row.required == 0 && row.relayed_at.is_none() && row.unplaced.is_none();
+    nobodys && row.from == 0 && row.to == Destinations::All && row.loss.is_none()
 }

@@ -1,6 +1,7 @@
 //! A node from what its ledger holds.
 
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -13,7 +14,7 @@ use super::types::ReconcileSummary;
 use super::{Mode, Node};
 use crate::config::Config;
 use crate::gate::Gate;
-use crate::id::{BatchNo, BlobNo, ReadNo, SegmentId};
+use crate::id::{BatchNo, BlobNo, ReadNo, SegmentId, SiteNo};
 use crate::ledger::read::Recovery;
 use crate::ledger::rows::{MetaName, PeerRow};
 use crate::ledger::{FORMAT, Table, keys};
@@ -107,16 +108,7 @@ impl Node {
             self.peers.insert(*site, peer);
         }
         for known in self.config.peers.clone() {
-            let site = match self.sites.get(&known.name) {
-                Some(site) => *site,
-                None => {
-                    let site = self.stage.next_site();
-                    self.sites.insert(known.name.clone(), site);
-                    let peer = Peer::new(site, known.name.clone(), self.config.window);
-                    self.peers.insert(site, peer);
-                    site
-                }
-            };
+            let site = self.number_of(&known.name);
             if let Some(peer) = self.peers.get_mut(&site) {
                 peer.known = true;
                 peer.address = known.address;
@@ -128,6 +120,24 @@ impl Node {
                 }
             }
         }
+        for route in self.config.routes.clone() {
+            let hop = self.number_of(&route.via);
+            let site = self.number_of(&route.to);
+            if let Some(peer) = self.peers.get_mut(&site) {
+                peer.via = Some(hop);
+            }
+        }
+    }
+
+    /// A site's number; a name that is new gets one.
+    fn number_of(&mut self, name: &str) -> SiteNo {
+        if let Some(site) = self.sites.get(name) {
+            return *site;
+        }
+        let site = self.stage.next_site();
+        self.sites.insert(name.to_string(), site);
+        self.peers.insert(site, Peer::new(site, name.to_string(), self.config.window));
+        site
     }
 
     /// Stages what this run rests on and the ledger does not have yet: its boot counter, and the

@@ -4,6 +4,7 @@ use alloc::string::{String, ToString};
 
 use super::Node;
 use super::deliver::due_key;
+use crate::code::Cause;
 use crate::id::{Seq, SiteNo};
 use crate::ledger::Table;
 use crate::ledger::keys;
@@ -85,6 +86,10 @@ impl Node {
                 self.stage.batch.del(Table::Deadletters, &key);
             }
             State::Acked => segment.acked = segment.acked.saturating_sub(1),
+        }
+        if !matches!(row.state, State::Acked | State::Deadletter) {
+            // Whoever handed it on must not wait for ever for a receipt that nobody will write.
+            self.pass_back(site, seq, segment, Cause::NotAddressed.number(), self.now.wall);
         }
         segment.required = segment.required.saturating_sub(1);
         self.stage.count(site, Some(row.state), None, segment.size);

@@ -49,6 +49,8 @@ pub(super) enum Verdict {
     Dead(Cause),
     /// The destination leaves the required set: it had it, and let it go.
     Settled,
+    /// This hop has custody; what becomes of it further on its receipt will tell (R4).
+    HandedOn(SiteNo),
 }
 
 /// Counters of `meta`, staged.
@@ -63,6 +65,7 @@ pub(super) struct Meta {
     pub time_high: u64,
     pub used: u64,
     pub segments: u64,
+    pub unplaced: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -136,6 +139,7 @@ impl Stage {
             time_high: self.meta.time_high.max(value(MetaName::TimeHigh)),
             used: value(MetaName::UsedBytes),
             segments: value(MetaName::Segments),
+            unplaced: value(MetaName::Unplaced),
         };
         self.written = Meta::default();
         self.dirty.clear();
@@ -146,10 +150,10 @@ impl Stage {
 
     /// Takes only numbers from a fresh reading, and keeps the counts as they were staged (G3 dropped).
     pub fn load_numbers(&mut self, recovery: &Recovery) {
-        let (used, segments) = (self.meta.used, self.meta.segments);
+        let (used, segments, unplaced) = (self.meta.used, self.meta.segments, self.meta.unplaced);
         let counters = mem::take(&mut self.counters);
         self.load(recovery);
-        self.meta = Meta { used, segments, ..self.meta };
+        self.meta = Meta { used, segments, unplaced, ..self.meta };
         self.dirty.extend(counters.keys());
         self.counters = counters;
     }
@@ -277,6 +281,7 @@ impl Stage {
             (MetaName::TimeHigh, meta.time_high, old.time_high),
             (MetaName::UsedBytes, meta.used, old.used),
             (MetaName::Segments, meta.segments, old.segments),
+            (MetaName::Unplaced, meta.unplaced, old.unplaced),
         ];
         for (name, value, before) in rows {
             if value != before {
@@ -293,6 +298,8 @@ impl Stage {
                 MetaName::Segments.key(),
                 &MetaRow { value: meta.segments },
             );
+            let unplaced = MetaRow { value: meta.unplaced };
+            self.batch.put(Table::Meta, MetaName::Unplaced.key(), &unplaced);
         }
         self.written = meta;
         let mut written = Vec::new();

@@ -49,6 +49,7 @@ impl Node {
             name: self.config.name.clone(),
             boot: self.stage.meta.boot,
             segments: self.stage.meta.segments,
+            unplaced: self.stage.meta.unplaced,
             used: self.stage.meta.used,
             limit: self.config.max_bytes,
             space: self.space,
@@ -69,6 +70,11 @@ impl Node {
         PeerStatus {
             name: peer.name.clone(),
             address: peer.address.clone(),
+            via: peer
+                .via
+                .and_then(|v| self.peers.get(&v))
+                .map(|p| p.name.clone())
+                .unwrap_or_default(),
             session: conn.filter(|c| c.ready.is_some()).map(|c| c.epoch),
             counters: STATES.map(|state| self.stage.counter(peer.site, state)),
             sending: peer.flights.values().map(|f| f.sent).sum(),

@@ -57,6 +57,8 @@ impl Node {
             held: false,
             from: source.0,
             loss: None,
+            askers: Vec::new(),
+            unplaced: None,
         };
         Ok(self.take(now, row, &sites))
     }
@@ -108,6 +110,8 @@ impl Node {
             held: false,
             from: 0,
             loss: None,
+            askers: Vec::new(),
+            unplaced: None,
         };
         let seq = self.take(now, row.clone(), &sites);
         self.own(body, seq);
@@ -126,7 +130,8 @@ impl Node {
         self.stage.meta.segments += 1;
         self.stage.batch.put(Table::Segments, &keys::seq(seq), &row);
         self.stage.batch.put(Table::Ids, &keys::id(&row.id), &IdRow { seq });
-        if row.required > 0 {
+        // What is for every peer and owed to none yet waits for peers to come.
+        if row.required > 0 || (row.from == 0 && row.to == Destinations::All) {
             self.stage.batch.put_key(Table::Unmet, &keys::unmet(now.wall, seq));
         }
         if let Some(at) = row.meta.expires() {
@@ -215,6 +220,7 @@ impl Node {
             queued: Vec::new(),
             delivered: Vec::new(),
             dead: Vec::new(),
+            raised: false,
         };
         for site in wanted {
             let Some(name) = self.peers.get(site).map(|p| p.name.clone()) else { continue };

@@ -164,6 +164,15 @@ pub enum Note {
         /// Attempts so far.
         attempts: u64,
     },
+    /// A hop has a segment for a site behind it (after commit): its receipt is waited for.
+    HandedOn {
+        /// The segment.
+        id: SegmentId,
+        /// The destination.
+        site: String,
+        /// The peer that has custody.
+        hop: String,
+    },
     /// A segment was accepted (after commit).
     Accepted {
         /// The segment.
@@ -263,6 +272,8 @@ pub struct Status {
     pub boot: u64,
     /// Segments held.
     pub segments: u64,
+    /// Segments among them that every destination refused as already relayed.
+    pub unplaced: u64,
     /// Bytes charged.
     pub used: u64,
     /// Bytes allowed.
@@ -288,6 +299,8 @@ pub struct PeerStatus {
     pub name: String,
     /// Where it is dialled; empty when it is no longer known.
     pub address: String,
+    /// The known peer it is reached by way of; empty when it is a known peer itself.
+    pub via: String,
     /// Epoch of the live session.
     pub session: Option<Epoch>,
     /// Deliveries by state, indexed by [`State`].

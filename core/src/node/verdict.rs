@@ -13,7 +13,7 @@ use crate::store::StoreFault;
 use crate::time::Now;
 
 impl Node {
-    /// The end of an attempt as the session saw it.
+    /// The end of an attempt as the session saw it. One offer may have been for several sites.
     pub(super) fn outcome(
         &mut self,
         now: Now,
@@ -22,30 +22,58 @@ impl Node {
         outcome: Outcome,
     ) {
         let Some(session) = self.conns.get(&conn).and_then(|c| c.peer.as_ref()) else { return };
-        let (site, epoch) = (session.site, session.epoch);
-        let Some(seq) = session.transfers.get(&transfer).copied() else { return };
-        let verdict = self.verdict(now, site, seq, outcome);
-        self.settle_later(site, seq, epoch, verdict);
+        let (hop, epoch) = (session.site, session.epoch);
+        let Some((seq, sites)) = session.transfers.get(&transfer).cloned() else { return };
+        self.heard_of(now, hop, &outcome);
+        let shared = sites.len() > 1;
+        for site in sites {
+            let verdict = match self.verdict(now, hop, site, seq, &outcome) {
+                // Which of them it was for, nobody knows: each asks for itself.
+                Verdict::Dead(cause) if shared && matches!(outcome, Outcome::Rejected { .. }) => {
+                    alone(now, cause)
+                }
+                Verdict::Settled if shared => alone(now, Cause::Loop),
+                verdict => verdict,
+            };
+            self.settle_later(site, seq, epoch, verdict);
+        }
     }
 
-    pub(super) fn verdict(
-        &mut self,
-        now: Now,
-        site: SiteNo,
-        seq: Seq,
-        outcome: Outcome,
-    ) -> Verdict {
+    /// What the end of an attempt says about the peer itself.
+    fn heard_of(&mut self, now: Now, hop: SiteNo, outcome: &Outcome) {
         let backoff = self.backoff();
-        let name = self.peers.get(&site).map(|p| p.name.clone()).unwrap_or_default();
+        let Some(peer) = self.peers.get_mut(&hop) else { return };
+        match outcome {
+            Outcome::Unreadable(StoreFault::Missing(_))
+            | Outcome::Acked
+            | Outcome::AckTimeout
+            | Outcome::AckMismatch => {}
+            Outcome::Unreadable(fault) => peer.last_error = fault.to_string(),
+            Outcome::Rejected { code, retry_after, text } => {
+                peer.last_error.clone_from(text);
+                let refusal = Refusal::from_number(*code);
+                if matches!(refusal, Some(Refusal::Quota | Refusal::DiskFull)) {
+                    peer.refused_full(now, backoff, Duration::from_millis(*retry_after));
+                }
+            }
+        }
+    }
+
+    /// What it comes to for one site behind `hop`.
+    fn verdict(&self, now: Now, hop: SiteNo, site: SiteNo, seq: Seq, outcome: &Outcome) -> Verdict {
+        let backoff = self.backoff();
+        let Some(peer) = self.peers.get(&site) else { return Verdict::Dead(Cause::Missing) };
         let segment = self.book.segment(seq);
-        let addressed = segment.is_some_and(|s| s.to.addresses(&name));
+        let addressed = site == hop && segment.is_some_and(|s| s.to.addresses(&peer.name));
         let id = segment.map(|s| s.id);
-        let Some(peer) = self.peers.get_mut(&site) else { return Verdict::Dead(Cause::Missing) };
-        let row = peer.flights.get(&seq).map(|f| f.row.clone());
-        let (attempts, spent, refused, last) =
-            row.map_or((0, 0, 0, 0), |r| (r.attempts, r.spent, r.refused, r.last_error));
+        let flight = peer.flights.get(&seq);
+        // It was accepted anew since it was offered: what the peer remembers is of before (R2).
+        let older = flight.zip(segment).is_some_and(|(f, s)| f.number < s.origin_number(seq));
+        let (attempts, spent, refused, last) = flight.map_or((0, 0, 0, 0), |f| {
+            (f.row.attempts, f.row.spent, f.row.refused, f.row.last_error)
+        });
         let wait = |failures: u32| {
-            let key = id.map_or(0, |id| jitter_key(&id, &name, attempts));
+            let key = id.map_or(0, |id| jitter_key(&id, &peer.name, attempts));
             backoff.delay(u64::from(failures).saturating_add(1), key)
         };
         let own_fault = |cause| Verdict::Failed {
@@ -55,32 +83,23 @@ impl Node {
             refused: false,
         };
         match outcome {
-            Outcome::Acked => Verdict::Acked,
+            Outcome::Acked if site == hop => Verdict::Acked,
+            Outcome::Acked => Verdict::HandedOn(hop),
             Outcome::AckTimeout => own_fault(Cause::AckTimeout),
             Outcome::AckMismatch => own_fault(Cause::AckMismatch),
             Outcome::Unreadable(StoreFault::Missing(_)) => Verdict::Dead(Cause::Missing),
-            Outcome::Unreadable(fault) => {
-                peer.last_error = fault.to_string();
-                own_fault(Cause::Unreadable)
-            }
-            Outcome::Rejected { code, retry_after, text } => {
-                let asked = Duration::from_millis(retry_after);
+            Outcome::Unreadable(_) => own_fault(Cause::Unreadable),
+            Outcome::Rejected { code, retry_after, .. } => {
+                let asked = Duration::from_millis(*retry_after);
                 let soft = |cause| Verdict::Failed {
                     cause,
                     spends: false,
                     retry_at: now.wall.after(wait(refused).max(asked)),
                     refused: true,
                 };
-                peer.last_error = text;
-                match Refusal::from_number(code) {
-                    Some(Refusal::Quota) => {
-                        peer.refused_full(now, backoff, asked);
-                        soft(Cause::Quota)
-                    }
-                    Some(Refusal::DiskFull) => {
-                        peer.refused_full(now, backoff, asked);
-                        soft(Cause::DiskFull)
-                    }
+                match Refusal::from_number(*code) {
+                    Some(Refusal::Quota) => soft(Cause::Quota),
+                    Some(Refusal::DiskFull) => soft(Cause::DiskFull),
                     Some(Refusal::Busy) => soft(Cause::Busy),
                     Some(Refusal::TooLarge) => Verdict::Dead(Cause::TooLarge),
                     Some(Refusal::Expired) => Verdict::Dead(Cause::Expired),
@@ -90,6 +109,7 @@ impl Node {
                         Verdict::Dead(Cause::Mismatch)
                     }
                     Some(Refusal::Mismatch) => own_fault(Cause::Mismatch),
+                    Some(Refusal::AlreadyRelayed) if older => alone(now, Cause::Loop),
                     Some(Refusal::AlreadyRelayed) if addressed => Verdict::Settled,
                     Some(Refusal::AlreadyRelayed) => Verdict::Dead(Cause::Loop),
                     Some(Refusal::Unknown | Refusal::UnknownDestination) | None => {
@@ -99,4 +119,9 @@ impl Node {
             }
         }
     }
+}
+
+/// It is offered once more, at once, and at nobody's cost.
+fn alone(now: Now, cause: Cause) -> Verdict {
+    Verdict::Failed { cause, spends: false, retry_at: now.wall, refused: false }
 }

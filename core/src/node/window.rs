@@ -79,6 +79,10 @@ impl Window {
         self.entries.pop_first()
     }
 
+    pub fn get(&self, key: &DueKey) -> Option<&DeliveryRow> {
+        self.entries.get(key)
+    }
+
     pub fn remove(&mut self, key: &DueKey) -> Option<DeliveryRow> {
         self.entries.remove(key)
     }

@@ -201,12 +201,15 @@ pub enum SessionEvent {
     Wants,
     /// A receipt on its way to the origin.
     Receipt(Receipt),
-    /// The peer keeps our receipt.
+    /// The peer keeps our receipt, or cannot take it yet.
     ReceiptOk {
         /// The segment.
         id: SegmentId,
         /// The destination.
         site: String,
+        /// Not taken: it is to be said again when the peer asks again, or in the next session.
+        #[cfg_attr(feature = "serde", serde(default))]
+        later: bool,
     },
     /// The peer asks for content.
     Want {
@@ -339,6 +342,15 @@ pub enum Promise {
         /// Bytes reserved in all.
         reserved: u64,
     },
+    /// What became of a segment for a site further on is committed: tell it back.
+    Receipt(Receipt),
+    /// The peer's receipt is committed: say so; or, with `later`, that it cannot be taken yet.
+    ReceiptOk {
+        /// What the peer said.
+        receipt: Receipt,
+        /// Not taken.
+        later: bool,
+    },
     /// The submission is committed: say so.
     Accepted {
         /// The ticket.
@@ -365,6 +377,8 @@ pub struct Accepted {
     pub delivered: Vec<String>,
     /// Destinations for which it lies among the dead letters.
     pub dead: Vec<String>,
+    /// Whether it is worth delivering longer than before.
+    pub raised: bool,
 }
 
 /// What a session must know of its connection when it is made.

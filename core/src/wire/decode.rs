@@ -451,13 +451,14 @@ fn want(r: &mut Reader<'_>, mut fields: Fields) -> Result<Frame<'static>, WireFa
 }
 
 fn receipt_ok(r: &mut Reader<'_>, mut fields: Fields) -> Result<Frame<'static>, WireFault> {
-    let (mut id, mut site) = (None, None);
+    let (mut id, mut site, mut later) = (None, None, false);
     while let Some(field) = fields.next(r)? {
         match field {
             0 => id = Some(SegmentId(r.hash()?)),
             1 => site = Some(r.owned_site()?),
+            2 => later = r.u64()? != 0,
             _ => r.skip()?,
         }
     }
-    Ok(Frame::ReceiptOk { id: need(r.frame, 0, id)?, site: need(r.frame, 1, site)? })
+    Ok(Frame::ReceiptOk { id: need(r.frame, 0, id)?, site: need(r.frame, 1, site)?, later })
 }

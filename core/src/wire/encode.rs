@@ -64,8 +64,11 @@ pub fn encode(frame: &Frame<'_>, out: &mut Vec<u8>) {
             };
             Ok(())
         }),
-        Frame::ReceiptOk { id, site } => control(Kind::ReceiptOk, out, |e| {
-            e.map(2)?.u8(0)?.bytes(&id.0)?.u8(1)?.str(site)?;
+        Frame::ReceiptOk { id, site, later } => control(Kind::ReceiptOk, out, |e| {
+            e.map(2 + u64::from(*later))?.u8(0)?.bytes(&id.0)?.u8(1)?.str(site)?;
+            if *later {
+                e.u8(2)?.u8(1)?;
+            }
             Ok(())
         }),
         Frame::BadOffer(_) | Frame::Skipped(_) => panic!("{frame:?} cannot be sent"),

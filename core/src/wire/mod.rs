@@ -236,12 +236,14 @@ pub enum Frame<'a> {
         /// What it asks for.
         what: Wanted,
     },
-    /// 0x0D: the receipt for this segment and site is durable here.
+    /// 0x0D: the receipt for this segment and site is durable here, or cannot be taken yet.
     ReceiptOk {
         /// The segment.
         id: SegmentId,
         /// The destination the receipt spoke of.
         site: String,
+        /// Not taken: it is to be said again.
+        later: bool,
     },
     /// A frame of a type from 0x80 on that this version does not know: skipped.
     Skipped(u8),

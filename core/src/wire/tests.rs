@@ -187,7 +187,9 @@ impl Arbitrary for Owned {
                 1 => {
                     Owned::Plain(Frame::Want { transfer, what: Wanted::Blob(BlobDigest(hash(g))) })
                 }
-                _ => Owned::Plain(Frame::ReceiptOk { id, site: site(g) }),
+                _ => {
+                    Owned::Plain(Frame::ReceiptOk { id, site: site(g), later: bool::arbitrary(g) })
+                }
             },
         }
     }

@@ -76,9 +76,13 @@ fn relay(v: &mut impl Visit) {
         held: false,
         from: 0,
         loss: None,
+        askers: Vec::new(),
+        unplaced: None,
     };
     v.row(Table::Segments, "SegmentRow", &keys::seq(Seq(1)), &local);
     v.row(Table::Segments, "SegmentRow", &keys::seq(SEQ), &received());
+    let asked = SegmentRow { askers: vec![(3, 9), (4, 9)], unplaced: Some(true), ..received() };
+    v.row(Table::Segments, "SegmentRow", &keys::seq(SEQ), &asked);
     v.row(Table::Ids, "IdRow", &keys::id(&segment_id()), &IdRow { seq: SEQ });
     for state in [State::Scheduled, State::Inflight, State::Acked, State::Failed, State::Deadletter]
     {
@@ -148,6 +152,8 @@ pub(crate) fn received() -> SegmentRow {
         held: true,
         from: SITE.0,
         loss: Some(Loss::Doubted),
+        askers: Vec::new(),
+        unplaced: None,
     }
 }
 
@@ -188,8 +194,11 @@ fn upkeep(v: &mut impl Visit) {
         size: 1024,
         digest: digest(),
         expires_at: AT.0 + 1,
+        more: Vec::new(),
     };
     v.row(Table::Receipts, "ReceiptRow", &keys::delivery(SEQ, SITE), &receipt);
+    let asked = ReceiptRow { more: vec![SITE.0 + 1], ..receipt };
+    v.row(Table::Receipts, "ReceiptRow", &keys::delivery(SEQ, SITE), &asked);
     let audit = AuditRow {
         at: AT.0,
         who: "uid:1000".into(),

@@ -214,7 +214,8 @@ quickcheck! {
 fn a_cut_or_longer_key_is_no_key() {
     type Reads = fn(&[u8]) -> bool;
     let shard = shard_key();
-    let keys: [(&[u8], Reads); 8] = [
+    let keys: [(&[u8], Reads); 9] = [
+        (&keys::pass_back(SITE, SEQ, SITE), |k| keys::parse_pass_back(k).is_some()),
         (&due().key(), |k| DueKey::parse(k).is_some()),
         (&keys::peer_seq(SITE, SEQ), |k| keys::parse_peer_seq(k).is_some()),
         (&keys::delivery(SEQ, SITE), |k| keys::parse_delivery(k).is_some()),

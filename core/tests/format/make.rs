@@ -28,7 +28,7 @@ macro_rules! arbitrary {
         fn make(g: &mut Gen) -> $t { <$t>::arbitrary(g) }
     })*};
 }
-arbitrary!(bool, u8, u32, u64, i32, i64, String, Vec<u8>);
+arbitrary!(bool, u8, u32, u64, i32, i64, String, Vec<u8>, Vec<u32>, Vec<(u32, u32)>);
 
 impl<T: Make> Make for Option<T> {
     fn make(g: &mut Gen) -> Option<T> {
@@ -75,7 +75,7 @@ fields! {
     Epoch { boot, session }
     SegmentRow {
         id, digest, size, body, meta, to, here, origin, origin_seq, hops, accepted_at, required,
-        acked, relayed_at, held, from, loss,
+        acked, relayed_at, held, from, loss, askers, unplaced,
     }
     DeliveryRow {
         state, attempts, spent, next_attempt_after, last_error, since, custody, held, claimed_at, refused,
@@ -92,7 +92,7 @@ fields! {
     PeerRow { name, pin, held, last_acked }
     MetaRow { value }
     RememberedRow { evicted_at, origin, origin_seq, seq }
-    ReceiptRow { id, site, when, cause, back, pending, name, size, digest, expires_at }
+    ReceiptRow { id, site, when, cause, back, pending, name, size, digest, expires_at, more }
     AuditRow { at, who, action, subject, reason, count, bytes }
     QuarantineRow { at, why, value, size, expires_at }
     ExportRow { state, name, since, runs, next_attempt_after, exit, output, error }

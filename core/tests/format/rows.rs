@@ -45,6 +45,7 @@ fn every_table_with_rows_has_an_example() {
         Table::Owners,
         Table::ByNode,
         Table::ShardDeadlines,
+        Table::PassBack,
     ];
     for table in Table::ALL {
         let shown = lines.1.contains(table);

@@ -70,7 +70,10 @@ impl Life {
                 Promise::Accepted { accepted, .. } => {
                     self.accepted.insert(accepted.id);
                 }
-                Promise::Ack { .. } | Promise::Accept { .. } => {}
+                Promise::Ack { .. }
+                | Promise::Accept { .. }
+                | Promise::Receipt(_)
+                | Promise::ReceiptOk { .. } => {}
             }
         }
     }

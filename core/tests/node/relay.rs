@@ -317,20 +317,42 @@ fn known_segments_are_queued_once_and_gain_destinations() {
 }
 
 #[test]
-fn unknown_destinations_and_an_empty_star_are_refused() {
-    for (peers, to) in [(&["beta"][..], "delta"), (&[][..], "*")] {
-        let mut site = Site::new(peers);
-        let client = site.client();
-        site.submit(client, 1, "one", &[to], Class::Normal);
-        site.settle();
-        let told = site.take_told(client);
-        let refused = matches!(
-            &told[..],
-            [SessionCommand::Refuse { refusal: Refusal::UnknownDestination, .. }]
-        );
-        assert!(refused, "{told:?}");
-        assert_eq!((site.store.parked(), site.store.rows(Table::Segments)), (0, 0));
+fn an_unknown_destination_is_refused() {
+    let mut site = Site::new(&["beta"]);
+    let client = site.client();
+    site.submit(client, 1, "one", &["delta"], Class::Normal);
+    site.settle();
+    let told = site.take_told(client);
+    let refused =
+        matches!(&told[..], [SessionCommand::Refuse { refusal: Refusal::UnknownDestination, .. }]);
+    assert!(refused, "{told:?}");
+    assert_eq!((site.store.parked(), site.store.rows(Table::Segments)), (0, 0));
+}
+
+#[test]
+fn what_is_for_every_peer_waits_for_the_first_that_comes() {
+    let mut site = Site::new(&[]);
+    let id = site.queue("one", &["*"]);
+    let row = site.segment(id).unwrap();
+    assert_eq!((row.required, row.relayed_at), (0, None));
+    assert_eq!(site.store.rows(Table::Unmet), 1);
+    // It is nobody's for as long as nobody is known, however often the site starts.
+    let mut site = site.restart();
+    site.settle();
+    assert_eq!(site.segment(id).unwrap().required, 0);
+    site.config = config(&["beta", "gamma"]);
+    // A crash between the start and the first commit changes nothing.
+    let mut site = site.restart().restart();
+    site.settle();
+    for peer in ["beta", "gamma"] {
+        assert_eq!(site.delivery(id, peer).unwrap().state, State::Scheduled, "{peer}");
     }
+    assert_eq!((site.segment(id).unwrap().required, site.store.rows(Table::Unmet)), (2, 1));
+    site.audit();
+    let mut site = site.restart();
+    site.settle();
+    assert_eq!(site.segment(id).unwrap().required, 2, "they are added once");
+    site.audit();
 }
 
 #[test]

@@ -9,8 +9,10 @@ use std::time::Duration;
 use consign_core::code::Refusal;
 use consign_core::config::{Config, PeerConfig};
 use consign_core::id::{BlobDigest, BlobNo, ConnId, Handle, SegmentId, Seq, SiteNo, TransferNo};
+use consign_core::ledger::check::{self, Finding, Watch};
 use consign_core::ledger::read::{self, ReadRequest, Recovery};
 use consign_core::ledger::rows::{CounterRow, DeliveryRow, SegmentRow, State};
+use consign_core::ledger::rows_upkeep::ReceiptRow;
 use consign_core::ledger::{Table, codec, keys};
 use consign_core::mem::MemStore;
 use consign_core::node::{Action, Input, Node, Note};
@@ -334,7 +336,7 @@ impl Site {
     }
 
     /// The oldest segment with this identity. By its row: an id is forgotten once content is lost.
-    fn found(&self, id: SegmentId) -> Option<(Seq, SegmentRow)> {
+    pub fn found(&self, id: SegmentId) -> Option<(Seq, SegmentRow)> {
         let mut found = None;
         let mut visit = |key: &[u8], value: &[u8]| {
             let row: SegmentRow = codec::decode(Table::Segments, key, value).unwrap();
@@ -363,11 +365,28 @@ impl Site {
         all.peers.iter().find(|(_, row)| row.name == peer).unwrap().0
     }
 
+    /// How many keys of `pass_back` the receipts call for; each must be there.
+    fn owed_receipts(&self) -> usize {
+        let (snapshot, mut owed) = (self.store.snapshot(), 0);
+        let mut visit = |key: &[u8], value: &[u8]| {
+            let row: ReceiptRow = codec::decode(Table::Receipts, key, value).unwrap();
+            let (seq, site) = keys::parse_delivery(key).unwrap();
+            for peer in row.owed_to() {
+                let key = keys::pass_back(peer, seq, site);
+                assert!(snapshot.get(Table::PassBack, &key).unwrap().is_some(), "{row:?}");
+                owed += 1;
+            }
+            true
+        };
+        snapshot.scan(Table::Receipts, &[], &mut visit).unwrap();
+        owed
+    }
+
     /// Every count in the ledger adds up with the rows it counts, indexes with their rows.
     pub fn audit(&self) {
         let snapshot = self.store.snapshot();
         let mut counters = std::collections::BTreeMap::<(SiteNo, u8), CounterRow>::new();
-        let (mut due, mut owed, mut inflight) = (0, 0, 0);
+        let (mut due, mut owed, mut inflight, mut handed) = (0, 0, 0, 0);
         let mut sizes = std::collections::BTreeMap::new();
         snapshot
             .scan(Table::Segments, &[], &mut |key, value| {
@@ -398,6 +417,10 @@ impl Site {
                         };
                         assert!(snapshot.get(Table::Due, &key.key()).unwrap().is_some(), "{key:?}");
                     }
+                    State::Inflight if row.custody.is_some() => {
+                        owed += 1;
+                        handed += 1;
+                    }
                     State::Inflight => {
                         owed += 1;
                         inflight += 1;
@@ -415,6 +438,8 @@ impl Site {
         assert_eq!(self.store.rows(Table::Due), due, "due");
         assert_eq!(self.store.rows(Table::Owed), owed, "owed");
         assert_eq!(self.store.rows(Table::Inflight), inflight, "inflight");
+        assert_eq!(self.store.rows(Table::Handed), handed, "handed");
+        assert_eq!(self.store.rows(Table::PassBack), self.owed_receipts(), "pass_back");
         let recovery = recovery(&self.store);
         for (site, state, row) in &recovery.counters {
             let counted = counters.remove(&(*site, *state)).unwrap_or_default();
@@ -423,7 +448,22 @@ impl Site {
         assert!(counters.is_empty(), "not counted: {counters:?}");
         let segments = recovery.meta_value(consign_core::ledger::rows::MetaName::Segments);
         assert_eq!(segments, sizes.len() as u64);
+        assert_eq!(findings(&self.store), []);
     }
+}
+
+/// What `fsck` finds in the ledger.
+pub fn findings(store: &MemStore) -> Vec<Finding> {
+    struct All(Vec<Finding>);
+    impl Watch for All {
+        fn found(&mut self, finding: Finding) {
+            self.0.push(finding);
+        }
+        fn read(&mut self, _: Table, _: u64) {}
+    }
+    let mut all = All(Vec::new());
+    check::check(&store.snapshot(), UnixMillis(START), &[], &mut all).unwrap();
+    all.0
 }
 
 pub fn recovery(store: &MemStore) -> Recovery {

@@ -149,7 +149,7 @@ fn other(from: usize, words: &[&str]) -> Option<Frame<'static>> {
             let outcome = ReceiptOutcome::Delivered;
             Frame::Receipt(Receipt { id, site: (*site).to_owned(), when: 1, outcome })
         }
-        ["RECEIPT_OK", site] => Frame::ReceiptOk { id, site: (*site).to_owned() },
+        ["RECEIPT_OK", site] => Frame::ReceiptOk { id, site: (*site).to_owned(), later: false },
         _ => return None,
     })
 }

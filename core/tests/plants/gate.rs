@@ -19,6 +19,8 @@ fn acked(site: &mut Site) -> Vec<SegmentId> {
         Promise::Start { .. }
         | Promise::Send(_)
         | Promise::Accept { .. }
+        | Promise::Receipt(_)
+        | Promise::ReceiptOk { .. }
         | Promise::Accepted { .. } => None,
     });
     acks.collect()

@@ -53,6 +53,8 @@ fn put_segment(batch: &mut Batch, seq: u64, id: SegmentId, deliveries: &[(u32, S
         held: false,
         from: 0,
         loss: None,
+        askers: Vec::new(),
+        unplaced: None,
     };
     batch.put(Table::Segments, &keys::seq(Seq(seq)), &row);
     batch.put(Table::Ids, &keys::id(&id), &IdRow { seq: Seq(seq) });

@@ -47,6 +47,9 @@ pub(super) fn accepted(accepted: &Accepted, waits: bool, peers: &[Peer]) -> Stri
     if word != "Dead" && !accepted.dead.is_empty() {
         notes.push(format!("given up for {}", accepted.dead.join(", ")));
     }
+    if accepted.raised {
+        notes.push("worth delivering longer than before".into());
+    }
     if names.is_empty() && peers.is_empty() && word == "Queued" {
         notes.push("this site knows no peer yet; it goes to those it will know".into());
     }
@@ -62,7 +65,9 @@ pub(super) fn accepted(accepted: &Accepted, waits: bool, peers: &[Peer]) -> Stri
 /// `beta is down; next try in 4 s` for those that cannot be reached now.
 fn down(names: &[String], peers: &[Peer]) -> Vec<String> {
     let now = std::time::SystemTime::now();
-    let of = |name: &String| peers.iter().find(|peer| peer.name == *name && !peer.up);
+    // Who is reached by way of another has no link of its own.
+    let down = |peer: &&Peer| !peer.up && peer.via.is_empty();
+    let of = |name: &String| peers.iter().filter(down).find(|peer| peer.name == *name);
     names
         .iter()
         .filter_map(of)
@@ -82,10 +87,12 @@ pub(super) fn meant(to: &[String], peers: &[Peer]) -> String {
         .min_by_key(|(distance, _)| *distance);
     match (near, peers) {
         (Some((_, peer)), _) => format!("a peer with a similar name exists: {}", peer.name),
-        (None, []) => "this site has no peers; add them under relay.known_peers".into(),
+        (None, []) => {
+            "this site has no peers; add them under relay.known_peers, or a [[route]]".into()
+        }
         (None, peers) => {
             let names: Vec<&str> = peers.iter().take(20).map(|p| p.name.as_str()).collect();
-            format!("known peers: {}", names.join(", "))
+            format!("known peers and routes: {}", names.join(", "))
         }
     }
 }

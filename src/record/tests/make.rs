@@ -7,6 +7,7 @@ use consign_core::id::*;
 use consign_core::ledger::keys::DueKey;
 use consign_core::ledger::read::*;
 use consign_core::ledger::rows::*;
+use consign_core::ledger::rows_upkeep::{ReceiptRow, RememberedRow};
 use consign_core::node::{Input, Question};
 use consign_core::plant::Plant;
 use consign_core::segment::{Class, Destinations, Meta};
@@ -135,7 +136,7 @@ fields! {
     Space { free, ledger, ballast_whole }
     SegmentRow {
         id, digest, size, body, meta, to, here, origin, origin_seq, hops, accepted_at, required,
-        acked, relayed_at, held, from, loss,
+        acked, relayed_at, held, from, loss, askers, unplaced,
     }
     DeliveryRow {
         state, attempts, spent, next_attempt_after, last_error, since, custody, held, claimed_at, refused,
@@ -147,7 +148,9 @@ fields! {
     SourceRow { blob, mismatches }
     CounterRow { count, bytes }
     PeerRow { name, pin, held, last_acked }
-    Found { held, blob, source, incoming }
+    Found { held, blob, source, incoming, remembered, receipts }
+    RememberedRow { evicted_at, origin, origin_seq, seq }
+    ReceiptRow { id, site, when, cause, back, pending, name, size, digest, expires_at, more }
     Held { seq, row, deliveries }
     DueRow { key, segment, delivery }
     InflightFound { peer, seq, epoch, rows }
@@ -230,7 +233,7 @@ variants! {
         with!(g, SessionEvent::Progress { transfer, sent }),
         { let _ = g; SessionEvent::Wants },
         SessionEvent::Receipt(Make::make(g)),
-        with!(g, SessionEvent::ReceiptOk { id, site }),
+        with!(g, SessionEvent::ReceiptOk { id, site, later }),
         with!(g, SessionEvent::Want { transfer, what }),
         with!(g, SessionEvent::Submit { ticket, submission }),
         with!(g, SessionEvent::Reserve { ticket, size }),

@@ -9,7 +9,7 @@ use consign_core::ledger::rows::{
     BlobRow, Body, DeliveryRow, IncomingRow, MetaName, SegmentRow, State,
 };
 use consign_core::ledger::{Table, keys};
-use consign_core::segment::Destinations;
+use consign_core::segment::{Destinations, Meta};
 use consign_core::store::{Batch, Op};
 
 use super::Desk;
@@ -47,6 +47,19 @@ pub(super) struct Touched {
     /// Identities that are not looked up any more.
     pub lost: Vec<(SegmentId, Seq)>,
     pub gone: Removals,
+}
+
+/// Whether a segment may change like that: its origin, or this site itself, may accept it anew with a
+/// newer number, and its expiry may rise.
+fn may_become(old: &SegmentRow, new: &SegmentRow) -> bool {
+    let accepted_here = new.origin.is_empty() && new.origin_seq > 0;
+    let origin = (&old.origin, old.origin_seq) == (&new.origin, new.origin_seq)
+        || (old.origin == new.origin && new.origin_seq > old.origin_seq)
+        || accepted_here;
+    let same = Meta { expires_at: old.meta.expires_at, ..new.meta.clone() } == old.meta;
+    let rises = old.meta.expires_at == new.meta.expires_at
+        || old.meta.expires_at.is_some_and(|old| new.meta.expires_at.is_none_or(|at| at > old));
+    origin && same && rises
 }
 
 impl Desk<'_> {
@@ -141,9 +154,15 @@ impl Desk<'_> {
             Row::Source(digest, no, _) => t.sources.push((digest, no)),
             Row::Audit(_, ref row) => t.gone.records.push((**row).clone()),
             Row::Handed(no, seq) => t.deliveries.push((seq, no)),
+            Row::Receipt(_, _, ref row) => {
+                self.site.said.insert((row.id, row.site.clone(), row.cause == 0));
+            }
+            Row::Remembered(id, ref row) => {
+                let number = if row.origin_seq == 0 { row.seq.0 } else { row.origin_seq };
+                self.site.recalled.entry(id).or_default().push((row.origin.clone(), number));
+            }
             Row::Peer(..)
-            | Row::Receipt(..)
-            | Row::Remembered(..)
+            | Row::PassBack(..)
             | Row::Export(..)
             | Row::Quarantine(..)
             | Row::Foreign => {}
@@ -222,6 +241,7 @@ impl Desk<'_> {
             Name::Unmet(_, seq) => t.segments.push(*seq),
             Name::Owner(blob, _) => t.blobs.push(*blob),
             Name::Source(digest, no) => t.sources.push((*digest, *no)),
+            Name::PassBack(..) => {}
             Name::Handed(no, seq) => t.deliveries.push((*seq, *no)),
             Name::Digest(_) | Name::Export(..) | Name::Quarantine(_) | Name::Foreign => {}
         }
@@ -239,7 +259,8 @@ impl Desk<'_> {
 
     fn put_meta(&mut self, name: MetaName, value: u64) -> Check {
         let before = self.site.disk.meta(name);
-        let goes_down = matches!(name, MetaName::UsedBytes | MetaName::Segments);
+        let goes_down =
+            matches!(name, MetaName::UsedBytes | MetaName::Segments | MetaName::Unplaced);
         let invariant = if name == MetaName::TimeHigh { "I18" } else { "I2" };
         demand(goes_down || value >= before, invariant, None, || {
             format!("{name:?} goes back from {before} to {value}")
@@ -260,14 +281,17 @@ impl Desk<'_> {
             Some(old) => {
                 let kept = (old.id, old.digest, old.size, old.body, old.from, old.accepted_at)
                     == (id, row.digest, row.size, row.body, row.from, row.accepted_at)
-                    && (&old.origin, old.origin_seq, &old.meta)
-                        == (&row.origin, row.origin_seq, &row.meta);
+                    && may_become(old, &row);
                 demand(kept, "I2", Some(old.id), || {
                     format!("number {seq} becomes something else: {old:?}, now {row:?}")
                 })?;
                 demand(row.here || !old.here, "I1", Some(id), || {
                     "it is not for this site any more".into()
                 })?;
+                let (origin, number, hops) = (old.origin.clone(), old.origin_seq, old.hops);
+                if (&origin, number, hops) != (&row.origin, row.origin_seq, row.hops) {
+                    self.site.former.insert((seq, origin, number, hops));
+                }
                 if row.acked > old.acked {
                     t.acked.push((seq, old.required));
                 }
@@ -346,6 +370,7 @@ impl Desk<'_> {
         let (id, size) = (segment.id, segment.size);
         self.judge(&Step { seq, no, old, new: Some(&new), segment })?;
         let from = old.map(|old| old.state);
+        let told = old.is_some_and(|old| old.custody.is_some());
         let old_key = old
             .filter(|old| waits(old.state))
             .map(|old| due_key(no, seq, old.next_attempt_after, segment));
@@ -355,6 +380,10 @@ impl Desk<'_> {
         self.counted(no, from, Some(new.state), size, t);
         if from == Some(State::Inflight) && new.state != State::Inflight {
             self.site.claims.remove(&(no, seq));
+            if told {
+                let peer = self.site.peer(no);
+                self.site.confirmed.insert((id, peer));
+            }
         }
         if from != Some(new.state) {
             let totals = &mut self.world.totals;

@@ -43,6 +43,8 @@ pub(super) struct Disk {
     /// In custody of a hop.
     pub handed: BTreeSet<(SiteNo, Seq)>,
     pub receipts: BTreeMap<(Seq, SiteNo), ReceiptRow>,
+    /// Receipts that a peer has still to be told.
+    pub pass_back: BTreeSet<(SiteNo, Seq, SiteNo)>,
     pub remembered: BTreeMap<SegmentId, RememberedRow>,
     pub exports: BTreeMap<(RuleId, Seq), ExportRow>,
     pub quarantine: BTreeMap<Vec<u8>, QuarantineRow>,
@@ -118,6 +120,7 @@ impl Disk {
             Row::Audit(number, row) => self.audit.insert(number, *row).is_some(),
             Row::Handed(site, seq) => !self.handed.insert((site, seq)),
             Row::Receipt(seq, site, row) => self.receipts.insert((seq, site), *row).is_some(),
+            Row::PassBack(peer, seq, site) => !self.pass_back.insert((peer, seq, site)),
             Row::Remembered(id, row) => self.remembered.insert(id, *row).is_some(),
             Row::Export(rule, seq, row) => self.exports.insert((rule, seq), *row).is_some(),
             Row::Quarantine(what, row) => self.quarantine.insert(what, *row).is_some(),
@@ -152,6 +155,7 @@ impl Disk {
             Name::Audit(number) => self.audit.remove(number).is_some(),
             Name::Handed(site, seq) => self.handed.remove(&(*site, *seq)),
             Name::Receipt(seq, site) => self.receipts.remove(&(*seq, *site)).is_some(),
+            Name::PassBack(peer, seq, site) => self.pass_back.remove(&(*peer, *seq, *site)),
             Name::Remembered(id) => self.remembered.remove(id).is_some(),
             Name::Export(rule, seq) => self.exports.remove(&(*rule, *seq)).is_some(),
             Name::Quarantine(what) => self.quarantine.remove(what).is_some(),
@@ -210,6 +214,10 @@ impl Disk {
             .or_else(|| {
                 let name = |k: &(Seq, SiteNo)| Name::Receipt(k.0, k.1);
                 maps(blank("receipts"), &a.receipts, &b.receipts, name)
+            })
+            .or_else(|| {
+                let name = |k: &(SiteNo, Seq, SiteNo)| Name::PassBack(k.0, k.1, k.2);
+                sets(blank("pass_back"), &a.pass_back, &b.pass_back, name)
             })
             .or_else(|| {
                 let name = |k: &SegmentId| Name::Remembered(*k);

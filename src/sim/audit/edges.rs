@@ -65,6 +65,9 @@ impl Desk<'_> {
         if let (Some(old), Some(new)) = (step.old, step.new)
             && old.state == new.state
         {
+            if old.state == State::Inflight && new.custody.is_some() {
+                return self.handed_on(step, old, new);
+            }
             // Hold is a flag, not a state.
             let only_held = DeliveryRow { held: new.held, ..old.clone() } == *new;
             return self.must(only_held, "I4", step, || {
@@ -76,6 +79,9 @@ impl Desk<'_> {
         })?;
         self.numbers(step)?;
         match (step.old, step.new) {
+            (Some(DeliveryRow { custody: Some(hop), state: State::Inflight, .. }), Some(new)) => {
+                self.told(step, *hop, new)
+            }
             (Some(old), Some(new)) if old.state == State::Inflight => match new.state {
                 State::Acked => self.acked(step, new),
                 State::Failed => self.failed(step, old, new),
@@ -88,7 +94,7 @@ impl Desk<'_> {
         }
     }
 
-    fn must(
+    pub(super) fn must(
         &self,
         holds: bool,
         invariant: &'static str,
@@ -135,7 +141,7 @@ impl Desk<'_> {
         self.must(!expired, "I4", step, || format!("it is claimed at {at} and has expired"))
     }
 
-    fn claim(&self, step: &Step<'_>) -> Result<&Claim, Box<super::violation::Broken>> {
+    pub(super) fn claim(&self, step: &Step<'_>) -> Result<&Claim, Box<super::violation::Broken>> {
         let claim = self.site.claims.get(&(step.no, step.seq));
         claim.ok_or_else(|| {
             let text = format!("delivery to {}: no session claimed it", self.site.peer(step.no));
@@ -145,6 +151,9 @@ impl Desk<'_> {
 
     /// Acked: the peer held it when it said so, and said so in the epoch that claimed it.
     fn acked(&self, step: &Step<'_>, new: &DeliveryRow) -> Check {
+        let name = self.site.peer(step.no);
+        let direct = self.site.hop(&name).is_none_or(|hop| hop == name);
+        self.must(direct, "I3", step, || "it is Acked by the word of a hop".into())?;
         let claim = self.claim(step)?;
         if !self.world.taps {
             return Ok(());
@@ -165,7 +174,9 @@ impl Desk<'_> {
 
     fn failed(&self, step: &Step<'_>, old: &DeliveryRow, new: &DeliveryRow) -> Check {
         let cause = Cause::from_number(new.last_error);
-        let known = cause.filter(|c| [&OWN[..], &SOFT, &WAY].iter().any(|set| set.contains(c)));
+        // A refusal for several sites at once, or of an older offer, makes each ask again for itself.
+        let known =
+            cause.filter(|c| [&OWN[..], &SOFT, &WAY, &FINAL].iter().any(|set| set.contains(c)));
         let Some(cause) = known else {
             return self.must(false, "I4", step, || format!("it failed for {cause:?}"));
         };
@@ -184,7 +195,8 @@ impl Desk<'_> {
 
     /// The budget is spent by the segment's own failures alone.
     fn spent(&self, step: &Step<'_>, old: &DeliveryRow, new: &DeliveryRow, cause: Cause) -> Check {
-        let spends = OWN.contains(&cause) || self.site.config.strict_attempts;
+        let alone = new.state == State::Failed && FINAL.contains(&cause) && new.spent == old.spent;
+        let spends = (OWN.contains(&cause) && !alone) || self.site.config.strict_attempts;
         let right = old.spent.saturating_add(u32::from(spends));
         self.must(new.spent == right, "I6", step, || {
             format!("{cause} takes spent from {} to {}, not to {right}", old.spent, new.spent)
@@ -270,7 +282,10 @@ impl Desk<'_> {
         let max = millis(config.backoff_max);
         let least = millis(config.backoff_initial).max(1).saturating_mul(base).min(max);
         let most = least.saturating_add(least / 2).min(max);
-        let (from, least, most) = if WAY.contains(&cause) {
+        let alone = FINAL.contains(&cause) && new.spent == old.spent;
+        let (from, least, most) = if alone {
+            (from, 0, most)
+        } else if WAY.contains(&cause) {
             (claimed, 0, 0)
         } else {
             (from, least.max(asked), most.max(asked))

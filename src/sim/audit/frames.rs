@@ -3,7 +3,8 @@
 use consign_core::code::Refusal;
 use consign_core::id::{ConnId, Epoch, SegmentId, Seq, SiteNo, TransferNo};
 use consign_core::ledger::rows::MetaName;
-use consign_core::wire::{Frame, Kind, Offer, WITHDRAWN};
+use consign_core::segment::{Destinations, Meta};
+use consign_core::wire::{Frame, Kind, Offer, ReceiptOutcome, WITHDRAWN};
 
 use super::Desk;
 use super::site::{Answer, Asked, Holds};
@@ -32,10 +33,21 @@ impl Desk<'_> {
             }
             Frame::Reject { transfer, id, code, .. } => {
                 self.tell_frame(id, Kind::Reject, true, peer, *transfer, *code);
+                if *code == Refusal::AlreadyRelayed.number() {
+                    self.memory_said(peer, conn, *transfer, id)?;
+                }
                 if *code < WITHDRAWN {
                     return self.reject_sent(peer, conn, *transfer, id, *code);
                 }
                 Ok(())
+            }
+            Frame::Receipt(receipt) => {
+                self.tell_frame(&receipt.id, Kind::Receipt, true, peer, TransferNo(0), 0);
+                self.receipt_sent(peer, receipt)
+            }
+            Frame::ReceiptOk { id, site, later: false } => {
+                self.tell_frame(id, Kind::ReceiptOk, true, peer, TransferNo(0), 0);
+                self.receipt_confirmed(peer, *id, site)
             }
             _ => Ok(()),
         }
@@ -49,13 +61,23 @@ impl Desk<'_> {
             Frame::Offer(offer, _) => {
                 let (id, digest, to) = (offer.id, offer.digest, offer.to.clone());
                 let held = self.site.holds(&id) == Holds::Yes;
-                let asked = Asked { id, digest, to, origin: offer.origin.clone(), held };
+                let (origin, origin_seq) = (offer.origin.clone(), offer.origin_seq);
+                let asked = Asked { id, digest, to, origin, origin_seq, held };
                 self.site.links.get(conn).asked.insert(offer.transfer, asked);
                 self.tell_frame(&offer.id, Kind::Offer, false, peer, offer.transfer, 0);
             }
             Frame::Ack { transfer, id, epoch } => {
                 self.tell_frame(id, Kind::Ack, false, peer, *transfer, 0);
                 self.answered(conn, *transfer, Some((*id, *epoch)), Answer::Ack);
+            }
+            Frame::Receipt(receipt) => {
+                let cause = match receipt.outcome {
+                    ReceiptOutcome::Delivered => 0,
+                    ReceiptOutcome::Failed(cause) => cause.max(1),
+                };
+                let heard = (receipt.id, receipt.site.clone(), peer, cause);
+                self.site.heard.insert(heard);
+                self.tell_frame(&receipt.id, Kind::Receipt, false, peer, TransferNo(0), 0);
             }
             // An offer that is taken back may have been answered already, and the answer not written yet.
             Frame::Reject { transfer, id, code: WITHDRAWN, .. } => {
@@ -82,19 +104,21 @@ impl Desk<'_> {
         let wall = self.site.clock.now.wall.0;
         let link = self.site.links.get(conn);
         let mine = link.mine;
-        let Some((no, seq)) = link.out.get(&transfer).copied() else { return };
+        let Some((seq, sites)) = link.out.get(&transfer).cloned() else { return };
         let id = self.site.id(seq);
-        let Some(claim) = self.site.claims.get_mut(&(no, seq)) else { return };
-        let this = claim.offered.is_some_and(|(c, t, _)| (c, t) == (conn, transfer));
-        if !this || claim.answer.is_some() || mine != Some(claim.epoch) {
-            return;
+        for no in sites {
+            let Some(claim) = self.site.claims.get_mut(&(no, seq)) else { continue };
+            let this = claim.offered.is_some_and(|(c, t, _)| (c, t) == (conn, transfer));
+            if !this || claim.answer.is_some() || mine != Some(claim.epoch) {
+                continue;
+            }
+            let answer = match ack {
+                Some((_, epoch)) if epoch != claim.epoch => return,
+                Some((segment, _)) if Some(segment) != id => Answer::Other,
+                Some(_) | None => answer,
+            };
+            claim.answer = Some((answer, wall));
         }
-        let answer = match ack {
-            Some((_, epoch)) if epoch != claim.epoch => return,
-            Some((segment, _)) if Some(segment) != id => Answer::Other,
-            Some(_) | None => answer,
-        };
-        claim.answer = Some((answer, wall));
     }
 
     /// HELLO: its boot is on disk, its session's number is new.
@@ -122,16 +146,34 @@ impl Desk<'_> {
         let Some(epoch) = epoch else {
             return Err(broken("I8", id, format!("it is offered to {name} before HELLO")));
         };
-        let Some((no, seq)) = self.claimed_for(&name, &offer.id, epoch) else {
-            let text = format!("it is offered to {name} in {epoch}, for no claim on disk");
-            return Err(broken("I7", id, text));
+        // `*` is for the peer itself, a name for whoever is behind it.
+        let sites: Vec<String> = match &offer.to {
+            Destinations::All => vec![name.clone()],
+            Destinations::Named(names) => names.clone(),
         };
         let mono = self.site.clock.now.mono;
-        let claim = self.site.claims.get_mut(&(no, seq));
-        if let Some(claim) = claim.filter(|claim| claim.epoch == epoch && claim.offered.is_none()) {
-            claim.offered = Some((conn, offer.transfer, mono));
+        let mut out = (Seq(0), Vec::new());
+        for to in &sites {
+            let Some((no, seq)) = self.claimed_for(to, &offer.id, epoch) else {
+                let text =
+                    format!("it is offered to {name} for {to} in {epoch}, for no claim on disk");
+                return Err(broken("I7", id, text));
+            };
+            let by_way = self.site.hop(to).is_some_and(|hop| hop == name);
+            demand(by_way, "I11", id, || {
+                format!("it is offered to {name}, which is no way to {to}")
+            })?;
+            let claim = self.site.claims.get_mut(&(no, seq));
+            if let Some(claim) =
+                claim.filter(|claim| claim.epoch == epoch && claim.offered.is_none())
+            {
+                claim.offered = Some((conn, offer.transfer, mono));
+            }
+            out.0 = seq;
+            out.1.push(no);
         }
-        self.site.links.get(conn).out.insert(offer.transfer, (no, seq));
+        let seq = out.0;
+        self.site.links.get(conn).out.insert(offer.transfer, out);
         self.same_segment(seq, &name, offer)
     }
 
@@ -159,13 +201,21 @@ impl Desk<'_> {
 
     fn same_segment(&self, seq: Seq, name: &str, offer: &Offer) -> Check {
         let Some(row) = self.site.disk.segments.get(&seq) else { return Ok(()) };
-        let own = row.origin.is_empty();
-        let origin = if own { &self.site.config.name } else { &row.origin };
-        let origin_seq = if own { seq.0 } else { row.origin_seq };
-        let same = (offer.digest, offer.size, offer.origin_seq, offer.hops)
-            == (row.digest, row.size, origin_seq, row.hops.saturating_add(1))
-            && (&offer.meta, &offer.origin) == (&row.meta, origin)
-            && offer.to.addresses(name);
+        let own = &self.site.config.name;
+        let is = |origin: &str, number: u64, hops: u8| {
+            let here = origin.is_empty();
+            let number = if here && number == 0 { seq.0 } else { number };
+            let origin = if here { own.as_str() } else { origin };
+            (offer.origin.as_str(), offer.origin_seq, offer.hops)
+                == (origin, number, hops.saturating_add(1))
+        };
+        // It may have been accepted anew since it was claimed.
+        let mut former = self.site.former.iter().filter(|(of, ..)| *of == seq);
+        let same = (offer.digest, offer.size) == (row.digest, row.size)
+            && Meta { expires_at: None, ..offer.meta.clone() }
+                == Meta { expires_at: None, ..row.meta.clone() }
+            && (is(&row.origin, row.origin_seq, row.hops)
+                || former.any(|(_, origin, number, hops)| is(origin, *number, *hops)));
         demand(same, "I11", Some(offer.id), || {
             format!("it is offered to {name} as {offer:?}, and kept as {row:?}")
         })
@@ -195,6 +245,8 @@ impl Desk<'_> {
         match self.site.holds(id) {
             Holds::Yes => {}
             Holds::Harmed => return Ok(()),
+            // What is gone from here has arrived wherever it is asked for, as receipts here say.
+            Holds::No(_) if self.has_receipts(id, &asked.to) => return Ok(()),
             Holds::No(why) => {
                 let text = format!("it is acknowledged to {name}, and {why}");
                 return Err(broken("I1", Some(*id), text));
@@ -220,6 +272,13 @@ impl Desk<'_> {
         let names = self.site.wanted(&asked.to, &name, &asked.origin);
         self.world.promise(self.ix, *id, names.into_iter());
         self.owes(seq, &asked.to, &name, &asked.origin)
+    }
+
+    fn has_receipts(&self, id: &SegmentId, to: &Destinations) -> bool {
+        let Destinations::Named(names) = to else { return false };
+        let receipts = &self.site.disk.receipts;
+        let of = |name: &String| receipts.values().any(|row| row.id == *id && row.site == *name);
+        names.iter().all(of)
     }
 
     /// ACCEPT: a row says that content comes, and not from further on than it is durable.
@@ -263,6 +322,36 @@ impl Desk<'_> {
         });
         demand(!held || refusal.is_none(), "I25", Some(*id), || {
             format!("{name} offers it again and is refused for good: {refusal:?}")
+        })
+    }
+
+    /// `already_relayed`: it is remembered, and the offer is not of a later accept than that (R2); or it
+    /// is here and still on its way, so that it has come round.
+    fn memory_said(
+        &mut self,
+        peer: SiteIx,
+        conn: ConnId,
+        transfer: TransferNo,
+        id: &SegmentId,
+    ) -> Check {
+        let name = self.name_of(peer);
+        let Some(asked) = self.site.links.get(conn).asked.get(&transfer).cloned() else {
+            return Ok(());
+        };
+        let own = &self.site.config.name;
+        let known = self.site.recalled.get(id);
+        let past = known.is_some_and(|known| {
+            known.iter().any(|(origin, number)| {
+                let origin = if origin.is_empty() { own } else { origin };
+                *origin == asked.origin && asked.origin_seq <= *number
+            })
+        });
+        let round = self.site.newest.contains_key(id) && !asked.to.addresses(own);
+        demand(past || round, "I9", Some(*id), || {
+            let (origin, number) = (&asked.origin, asked.origin_seq);
+            format!(
+                "{name} is told it was here before: {origin}, number {number}; known is {known:?}"
+            )
         })
     }
 

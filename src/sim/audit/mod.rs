@@ -50,6 +50,7 @@ mod deep;
 mod disk;
 mod edges;
 mod frames;
+mod receipts;
 mod removal;
 mod rows;
 mod settle;

@@ -57,6 +57,7 @@ pub(super) enum Name {
     Audit(u64),
     Handed(SiteNo, Seq),
     Receipt(Seq, SiteNo),
+    PassBack(SiteNo, Seq, SiteNo),
     Remembered(SegmentId),
     Export(RuleId, Seq),
     Quarantine(Vec<u8>),
@@ -89,6 +90,7 @@ pub(super) enum Row {
     Audit(u64, Box<AuditRow>),
     Handed(SiteNo, Seq),
     Receipt(Seq, SiteNo, Box<ReceiptRow>),
+    PassBack(SiteNo, Seq, SiteNo),
     Remembered(SegmentId, Box<RememberedRow>),
     Export(RuleId, Seq, Box<ExportRow>),
     Quarantine(Vec<u8>, Box<QuarantineRow>),
@@ -143,6 +145,9 @@ pub(super) fn name(table: Table, key: &[u8]) -> Option<Name> {
         Table::Sources => Name::Source(BlobDigest(take(r)?), SiteNo(number32(r)?)),
         Table::Audit => Name::Audit(number64(r)?),
         Table::Handed => Name::Handed(SiteNo(number32(r)?), Seq(number64(r)?)),
+        Table::PassBack => {
+            Name::PassBack(SiteNo(number32(r)?), Seq(number64(r)?), SiteNo(number32(r)?))
+        }
         Table::Receipts => Name::Receipt(Seq(number64(r)?), SiteNo(number32(r)?)),
         Table::Remembered => Name::Remembered(SegmentId(take(r)?)),
         Table::Exports => return parse_export(key).map(|(rule, seq)| Name::Export(rule, seq)),
@@ -195,6 +200,7 @@ pub(super) fn row(table: Table, key: &[u8], value: &[u8]) -> Result<Row, String>
         Name::Audit(number) => Row::Audit(number, Box::new(value!(AuditRow))),
         Name::Handed(site, seq) => Row::Handed(site, seq),
         Name::Receipt(seq, site) => Row::Receipt(seq, site, Box::new(value!(ReceiptRow))),
+        Name::PassBack(peer, seq, site) => Row::PassBack(peer, seq, site),
         Name::Remembered(id) => Row::Remembered(id, Box::new(value!(RememberedRow))),
         Name::Export(rule, seq) => Row::Export(rule, seq, Box::new(value!(ExportRow))),
         Name::Quarantine(what) => Row::Quarantine(what, Box::new(value!(QuarantineRow))),

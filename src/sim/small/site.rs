@@ -310,7 +310,11 @@ impl Site {
                     Heard::Nothing
                 }
                 Promise::Accepted { accepted, .. } => Heard::Safe(accepted),
-                Promise::Start { .. } | Promise::Send(_) | Promise::Ack { .. } => Heard::Nothing,
+                Promise::Start { .. }
+                | Promise::Send(_)
+                | Promise::Ack { .. }
+                | Promise::Receipt(_)
+                | Promise::ReceiptOk { .. } => Heard::Nothing,
             },
             SessionCommand::Refuse { refusal, .. } => Heard::No(refusal.word()),
             SessionCommand::Close { why, .. } => Heard::No(why.word()),

@@ -43,7 +43,7 @@ use crate::limits::{CHECKPOINT_EVERY, SEGMENT_MAX};
 use crate::plant::Plant;
 use crate::store::StoreEvent;
 use crate::time::{Instant, Now};
-use crate::wire::{self, Frame, Hello, VERSION, WITHDRAWN, encode};
+use crate::wire::{self, Frame, Hello, Receipt, VERSION, WITHDRAWN, encode};
 
 /// A session with a peer.
 #[derive(Clone, Debug)]
@@ -219,8 +219,8 @@ impl PeerSession {
             // protocol 1, and unknown frames of a skippable type are skipped.
             Frame::Pong(_) | Frame::Credit { .. } | Frame::Skipped(_) => {}
             Frame::Receipt(receipt) => out.events.push(SessionEvent::Receipt(receipt)),
-            Frame::ReceiptOk { id, site } => {
-                out.events.push(SessionEvent::ReceiptOk { id, site });
+            Frame::ReceiptOk { id, site, later } => {
+                out.events.push(SessionEvent::ReceiptOk { id, site, later });
             }
             Frame::Want { transfer, what } => self.receiver.wanted(transfer, what, out)?,
         }
@@ -309,6 +309,10 @@ impl PeerSession {
             Promise::Ack { transfer, id } => self.receiver.ack(transfer, id, out),
             Promise::Accept { transfer, blob, offset, chain, reserved: _ } => {
                 self.receiver.accept(transfer, blob, offset, &chain, out);
+            }
+            Promise::Receipt(receipt) => encode(&Frame::Receipt(receipt), &mut out.bytes),
+            Promise::ReceiptOk { receipt: Receipt { id, site, .. }, later } => {
+                encode(&Frame::ReceiptOk { id, site, later }, &mut out.bytes);
             }
             // For local sessions.
             Promise::Accepted { .. } => {}

@@ -89,7 +89,7 @@ fn a_name_that_is_nearly_right_is_suggested() {
     for wrong in ["bta", "bera", "ebta", "beta2"] {
         assert_eq!(meant(&names(&["gamma", wrong]), &peers), beta, "{wrong}");
     }
-    assert_eq!(meant(&names(&["omega"]), &peers), "known peers: beta, gamma");
+    assert_eq!(meant(&names(&["omega"]), &peers), "known peers and routes: beta, gamma");
     assert!(meant(&names(&["beta"]), &[]).contains("no peers"));
 }
 

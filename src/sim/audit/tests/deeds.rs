@@ -48,6 +48,8 @@ impl Play {
             held: false,
             from: if own { 0 } else { PEER.0 },
             loss: None,
+            askers: Vec::new(),
+            unplaced: None,
         };
         books.rows.insert(seq, row.clone());
         let mut draft = Draft(vec![Line::Body(body, bytes())]);
@@ -155,6 +157,7 @@ impl Play {
             queued: Vec::new(),
             delivered: Vec::new(),
             dead: Vec::new(),
+            raised: false,
         };
         self.see(A, &Seen::Queued(&accepted));
     }

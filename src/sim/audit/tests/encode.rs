@@ -38,6 +38,9 @@ pub fn place(name: &Name) -> (Table, Vec<u8>) {
         Name::Audit(number) => (Table::Audit, keys::audit(*number).to_vec()),
         Name::Handed(site, seq) => (Table::Handed, keys::peer_seq(*site, *seq).to_vec()),
         Name::Receipt(seq, site) => (Table::Receipts, keys::delivery(*seq, *site).to_vec()),
+        Name::PassBack(peer, seq, site) => {
+            (Table::PassBack, keys::pass_back(*peer, *seq, *site).to_vec())
+        }
         Name::Remembered(id) => (Table::Remembered, keys::id(id).to_vec()),
         Name::Export(rule, seq) => (Table::Exports, keys_upkeep::export(*rule, *seq).to_vec()),
         Name::Quarantine(what) => (Table::Quarantine, what.clone()),
@@ -87,6 +90,7 @@ pub fn put(batch: &mut Batch, row: Row) {
         Row::Audit(number, r) => row!(Name::Audit(number), *r),
         Row::Handed(site, seq) => row!(Name::Handed(site, seq)),
         Row::Receipt(seq, site, r) => row!(Name::Receipt(seq, site), *r),
+        Row::PassBack(peer, seq, site) => row!(Name::PassBack(peer, seq, site)),
         Row::Remembered(id, r) => row!(Name::Remembered(id), *r),
         Row::Export(rule, seq, r) => row!(Name::Export(rule, seq), *r),
         Row::Quarantine(what, r) => row!(Name::Quarantine(what), *r),
