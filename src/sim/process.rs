@@ -14,7 +14,7 @@ use consign_core::link::Timeouts;
 use consign_core::node::{Action, Input, Node, RecoverError};
 use consign_core::pump::{Outbox, Pump, Tap};
 use consign_core::session::peer::PeerSession;
-use consign_core::session::{Identity, SessionConfig};
+use consign_core::session::{Identity, Promise, SessionCommand, SessionConfig};
 use consign_core::store::StoreEvent;
 use consign_core::time::{Instant, Now};
 use consign_core::tls::TlsSetup;
@@ -146,6 +146,12 @@ impl Process {
     fn act(&mut self, action: Action, around: &mut Around<'_>, asked: &mut Asked) {
         match action {
             Action::Command(conn, command) => {
+                if let SessionCommand::Promised(promised) = &command
+                    && let Promise::Ack { transfer, id } = promised.clone().into_inner()
+                {
+                    let seen = Seen::AckLetGo { conn, transfer, id };
+                    around.watch.see(around.at, around.site, &seen);
+                }
                 if let Some(wire) = self.wires.get_mut(&conn) {
                     wire.post(Mail::Command(command));
                     wire.wake = wire.wake.min(around.soon());

@@ -168,6 +168,8 @@ impl Watch {
             Seen::FrameSent { .. } => event(17),
             Seen::FrameArrived { .. } => event(18),
             Seen::Note(_) => event(19),
+            // What the session writes of it is hashed.
+            Seen::AckLetGo { .. } => {}
             Seen::Turned { inputs, .. } => {
                 event(20);
                 hash.word(*inputs as u64);
@@ -177,7 +179,7 @@ impl Watch {
 
     fn keep(&mut self, at: Micros, site: SiteIx, seen: &Seen<'_>) {
         let text = match seen {
-            Seen::Turned { .. } => return,
+            Seen::Turned { .. } | Seen::AckLetGo { .. } => return,
             Seen::Durable { batch, .. } => batch_text(batch),
             Seen::FrameSent { frame, peer, .. } => format!("→ {peer} {}", frame_text(frame)),
             Seen::FrameArrived { frame, peer, .. } => format!("← {peer} {}", frame_text(frame)),

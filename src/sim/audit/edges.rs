@@ -57,6 +57,13 @@ fn millis(d: Duration) -> u64 {
     u64::try_from(d.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Refused for good, and tried again all the same: it was asked for together with others, or for an accept
+/// of before, and asks once more for itself.
+fn asks_alone(old: &DeliveryRow, new: &DeliveryRow, cause: Cause) -> bool {
+    let unsure = cause != Cause::Mismatch || new.spent == old.spent;
+    new.state == State::Failed && FINAL.contains(&cause) && unsure
+}
+
 impl Desk<'_> {
     /// Judges a step: its edge, its numbers, and what must have happened before.
     pub(super) fn judge(&self, step: &Step<'_>) -> Check {
@@ -195,7 +202,7 @@ impl Desk<'_> {
 
     /// The budget is spent by the segment's own failures alone.
     fn spent(&self, step: &Step<'_>, old: &DeliveryRow, new: &DeliveryRow, cause: Cause) -> Check {
-        let alone = new.state == State::Failed && FINAL.contains(&cause) && new.spent == old.spent;
+        let alone = asks_alone(old, new, cause);
         let spends = (OWN.contains(&cause) && !alone) || self.site.config.strict_attempts;
         let right = old.spent.saturating_add(u32::from(spends));
         self.must(new.spent == right, "I6", step, || {
@@ -282,7 +289,7 @@ impl Desk<'_> {
         let max = millis(config.backoff_max);
         let least = millis(config.backoff_initial).max(1).saturating_mul(base).min(max);
         let most = least.saturating_add(least / 2).min(max);
-        let alone = FINAL.contains(&cause) && new.spent == old.spent;
+        let alone = asks_alone(old, new, cause);
         let (from, least, most) = if alone {
             (from, 0, most)
         } else if WAY.contains(&cause) {

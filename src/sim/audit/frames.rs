@@ -233,6 +233,7 @@ impl Desk<'_> {
         let name = self.name_of(peer);
         let link = self.site.links.get(conn);
         let theirs = link.theirs;
+        let let_go = link.let_go.contains(&(transfer, *id));
         let asked = link.asked.remove(&transfer).filter(|asked| asked.id == *id);
         let Some(asked) = asked else {
             let text = format!("it is acknowledged to {name}, which did not offer it there");
@@ -246,7 +247,7 @@ impl Desk<'_> {
             Holds::Yes => {}
             Holds::Harmed => return Ok(()),
             // What is gone from here has arrived wherever it is asked for, as receipts here say.
-            Holds::No(_) if self.has_receipts(id, &asked.to) => return Ok(()),
+            Holds::No(_) if let_go || self.has_receipts(id, &asked.to) => return Ok(()),
             Holds::No(why) => {
                 let text = format!("it is acknowledged to {name}, and {why}");
                 return Err(broken("I1", Some(*id), text));
@@ -272,6 +273,24 @@ impl Desk<'_> {
         let names = self.site.wanted(&asked.to, &name, &asked.origin);
         self.world.promise(self.ix, *id, names.into_iter());
         self.owes(seq, &asked.to, &name, &asked.origin)
+    }
+
+    /// The node lets an ACK go: from here on the other side may forget its copy, and what is let go is not
+    /// pinned any more (G1).
+    pub(super) fn ack_let_go(
+        &mut self,
+        conn: ConnId,
+        transfer: TransferNo,
+        id: &SegmentId,
+    ) -> Check {
+        let link = self.site.links.get(conn);
+        let to = link.asked.get(&transfer).map(|asked| asked.to.clone());
+        link.let_go.insert((transfer, *id));
+        let Holds::No(why) = self.site.holds(id) else { return Ok(()) };
+        let settled = to.is_none_or(|to| self.has_receipts(id, &to));
+        demand(settled || !self.world.taps, "I1", Some(*id), || {
+            format!("an ACK of it is let go, and {why}")
+        })
     }
 
     fn has_receipts(&self, id: &SegmentId, to: &Destinations) -> bool {
@@ -314,13 +333,22 @@ impl Desk<'_> {
     ) -> Check {
         let name = self.name_of(peer);
         let asked = self.site.links.get(conn).asked.remove(&transfer);
+        let asks = asked.as_ref().map(|asked| (asked.to.clone(), asked.origin.clone()));
         let refusal = Refusal::from_number(code).filter(|refusal| FINAL.contains(refusal));
         let seq = self.site.disk.ids.get(id).or_else(|| self.site.newest.get(id));
         let row = seq.and_then(|seq| self.site.disk.segments.get(seq));
         let held = asked.zip(row).is_some_and(|(asked, row)| {
             asked.held && asked.digest == row.digest && self.site.content(row) == Holds::Yes
         });
-        demand(!held || refusal.is_none(), "I25", Some(*id), || {
+        // Who asks for a site that this one cannot serve is told so, whatever is held.
+        let unserved = refusal == Some(Refusal::NotAddressed)
+            && asks.is_some_and(|(to, origin)| {
+                let served = self.site.wanted(&to, &name, &origin);
+                let own = &self.site.config.name;
+                let bad = |n: &String| n != own && !served.contains(&n.as_str());
+                matches!(to, Destinations::Named(names) if names.iter().any(bad))
+            });
+        demand(!held || unserved || refusal.is_none(), "I25", Some(*id), || {
             format!("{name} offers it again and is refused for good: {refusal:?}")
         })
     }

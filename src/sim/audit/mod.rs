@@ -45,6 +45,7 @@
 //! for what is known.
 
 mod batch;
+mod content;
 mod custody;
 mod deep;
 mod disk;
@@ -357,6 +358,7 @@ impl Desk<'_> {
                 self.tell(id, Event::Refused(code));
                 Ok(())
             }
+            Seen::AckLetGo { conn, transfer, id } => self.ack_let_go(*conn, *transfer, id),
             Seen::FrameSent { peer, conn, frame } => self.sent(*peer, *conn, frame),
             Seen::FrameArrived { peer, conn, frame } => self.arrived(*peer, *conn, frame),
             Seen::Note(note) => self.note(note),

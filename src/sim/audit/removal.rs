@@ -291,6 +291,10 @@ impl Desk<'_> {
             self.world.custody.ends(self.ix, id, &name);
             return Ok(());
         }
+        let recorded = gone.record(&id.to_string(), &["settled"]).is_some();
+        demand(recorded, "I2", Some(id), || {
+            format!("delivery to {name} is removed, and no record says so")
+        })?;
         self.settled_by_itself(id, &name, *no, claim.as_ref())
     }
 

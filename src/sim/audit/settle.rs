@@ -202,8 +202,8 @@ impl Desk<'_> {
         let from = if row.from == 0 { String::new() } else { self.site.peer(SiteNo(row.from)) };
         self.owes(seq, to, &from, &row.origin)?;
         if let (Destinations::Named(names), 0) = (to, row.from) {
-            let config = &self.site.config;
-            let known = |n: &String| *n == config.name || config.peers.iter().any(|p| p.name == *n);
+            let own = &self.site.config.name;
+            let known = |n: &String| n == own || self.site.hop(n).is_some();
             let stranger = names.iter().find(|name| !known(name));
             demand(stranger.is_none(), "I2", id, || {
                 format!("it is accepted for {stranger:?}, whom nobody serves")
@@ -365,6 +365,19 @@ impl Desk<'_> {
     /// Of one peer and class, what has been due for longer goes first.
     fn in_turn(&self, mut t: Touched) -> Check {
         t.due.sort_unstable();
+        // Of what goes to several sites by way of one hop, one has its turn, and the others go along.
+        let hop = |no: SiteNo| {
+            let name = self.site.peer(no);
+            self.site.hop(&name).map(str::to_string).unwrap_or(name)
+        };
+        let all = std::mem::take(&mut t.claimed);
+        let along = |key: &&DueKey| {
+            let with = |other: &DueKey| {
+                other.seq == key.seq && other.peer != key.peer && hop(other.peer) == hop(key.peer)
+            };
+            !all.iter().any(with)
+        };
+        t.claimed = all.iter().filter(along).copied().collect();
         let mut last: BTreeMap<(SiteNo, Class), DueKey> = BTreeMap::new();
         for key in &t.claimed {
             let most = last.entry((key.peer, key.class)).or_insert(*key);

@@ -61,6 +61,8 @@ pub(super) struct Link {
     pub theirs: Option<Epoch>,
     /// What this site has offered.
     pub out: BTreeMap<TransferNo, (Seq, Vec<SiteNo>)>,
+    /// ACKs that the node has let go.
+    pub let_go: BTreeSet<(TransferNo, SegmentId)>,
     /// What the peer has offered.
     pub asked: BTreeMap<TransferNo, Asked>,
 }
