@@ -23,7 +23,7 @@ const ROUND: u64 = 768;
 const SIZE: usize = 64;
 
 fn main() -> Res<()> {
-    let (few, many, rounds) = if is_test() { (4_096, 8_192, 1) } else { (10_000, 1_000_000, 4) };
+    let (few, many, rounds) = if is_test() { (4_096, 8_192, 1) } else { (10_000, many()?, 4) };
     let dir = disk()?;
     let (small, large) = (dir.path().join("few"), dir.path().join("many"));
     let begun = Instant::now();
@@ -37,6 +37,11 @@ fn main() -> Res<()> {
         picks([(few, &small), (many, &large)], rounds)?;
     }
     Ok(())
+}
+
+/// A million, or what `CONSIGN_BACKLOG` says.
+fn many() -> Res<u64> {
+    Ok(std::env::var("CONSIGN_BACKLOG").map_or(Ok(1_000_000), |count| count.parse())?)
 }
 
 fn fill(dir: &Path, count: u64) -> Res<()> {

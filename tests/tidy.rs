@@ -420,3 +420,36 @@ fn every_package_is_in_the_workspace_and_under_its_rules() {
         }
     }
 }
+
+/// Names in backticks of the rows of tests/CASES.md: tests with `_`, stories with `-`.
+fn named_cases(text: &str) -> Vec<(&str, &str)> {
+    let rows = text.lines().filter(|line| line.starts_with("| B"));
+    let mut names = Vec::new();
+    for row in rows {
+        let case = row.trim_start_matches("| ").split(' ').next().unwrap_or_default();
+        names.extend(row.split('`').skip(1).step_by(2).map(|name| (case, name)));
+    }
+    names
+}
+
+/// A test is a function under `#[test]`, or one of a property-test macro.
+fn is_there(files: &BTreeMap<String, String>, name: &str) -> bool {
+    let wanted = match name.contains('_') {
+        true => format!("fn {name}("),
+        false => format!("name: \"{name}\""),
+    };
+    files.iter().any(|(path, text)| is_rust(path) && text.contains(&wanted))
+}
+
+#[test]
+fn every_regression_case_has_a_test_that_exists() {
+    let files = files();
+    let names = named_cases(&files["tests/CASES.md"]);
+    let gone: Vec<_> = names.iter().filter(|(_, name)| !is_there(&files, name)).collect();
+    assert!(gone.is_empty(), "tests/CASES.md names what is not there: {gone:?}");
+    let cases: BTreeSet<&str> = names.iter().map(|(case, _)| *case).collect();
+    let wanted = (1..=25).chain([35, 36]).map(|n| format!("B{n:02}"));
+    let missing: Vec<String> = wanted.filter(|case| !cases.contains(case.as_str())).collect();
+    assert!(missing.is_empty(), "cases without a test: {missing:?}");
+    assert!(!is_there(&files, "there_is_no_such_test") && !is_there(&files, "no-such-story"));
+}

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each bench uses its part of it")]
 
 pub mod load;
+pub mod real;
 pub mod site;
 pub mod table;
 

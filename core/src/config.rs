@@ -1,11 +1,12 @@
 //! The node's configuration: values that a front end has parsed, judged here by construction.
 
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::limits;
 use crate::plant::Plant;
+use crate::schedule::Contact;
 use crate::segment::is_site_name;
 
 /// When a segment counts as relayed (DESIGN 3.5); named destinations are always all required.
@@ -230,6 +231,11 @@ impl Config {
             rule(is_site_name(&peer.name), key, alloc::format!("{:?} {name_rule}", peer.name));
             let twice = self.peers.iter().take(i).any(|p| p.name == peer.name);
             rule(!twice, key, alloc::format!("{:?} stands there twice", peer.name));
+            let window = Contact::parse(&peer.window).err();
+            let problem = window.as_ref().map(ToString::to_string).unwrap_or_default();
+            rule(window.is_none(), "relay.known_peers.window", problem);
+            let rate = "must be more than 0; \"none\" is no limit";
+            rule(peer.rate_limit != Some(0), "relay.known_peers.rate_limit", rate.into());
             rule(
                 peer.name != self.name,
                 key,

@@ -44,6 +44,7 @@ pub mod mem;
 pub mod node;
 pub mod plant;
 pub mod pump;
+pub mod retention;
 pub mod schedule;
 pub mod segment;
 #[cfg(feature = "tls")]

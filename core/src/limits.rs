@@ -32,12 +32,21 @@ pub const BATCH_ROWS: usize = 4_096;
 pub const BATCH_BYTES: usize = 8 << 20;
 /// Most claims a session may have in flight: two batches' worth (DESIGN 2.2).
 pub const SESSION_INFLIGHT: usize = 2 * BATCH_ROWS;
+/// Claims that a new session may have in flight. Each ACK allows one more, up to
+/// [`SESSION_INFLIGHT`]: a peer that answers nothing holds little.
+pub const SESSION_BEGINS: usize = 256;
 /// Entries of one (peer, class) window of due deliveries.
 pub const WINDOW: usize = 1_024;
 /// Most claims in one turn of the pump.
 pub const CLAIMS_PER_TURN: usize = 1_024;
 /// Most inputs taken in one turn of the pump.
 pub const TURN_INPUTS: usize = 4_096;
+/// A source that sends content slower than this (bytes per second) …
+pub const SLOW_RATE: u64 = 64 << 10;
+/// … for so many seconds gives way to another that offers the same (DESIGN 3.4).
+pub const SLOW_SECONDS: u64 = 10;
+/// Distance of the events by which a slow source is told from others.
+pub const ARRIVED_EVERY: u64 = SLOW_RATE * SLOW_SECONDS;
 /// Rows of one reconciliation slice.
 pub const SLICE_ROWS: usize = 512;
 /// Credit every session starts with; at least one full OFFER with its body.

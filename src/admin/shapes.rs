@@ -164,6 +164,9 @@ pub struct Status {
     pub ledger: Ledger,
     /// Whether start-up reconciliation is still under way.
     pub reconciling: bool,
+    /// Segments it has looked at so far, and how many there were at the start.
+    #[serde(default)]
+    pub reconciled: (u64, u64),
     /// Whether it is stopping.
     pub stopping: bool,
     /// Peers by name.
@@ -226,6 +229,9 @@ pub struct Peer {
     pub sent: u64,
     /// When it will be dialled or offered again, if it is backing off.
     pub retry_at: Option<String>,
+    /// When its contact window opens, if it is closed.
+    #[serde(default)]
+    pub opens_at: Option<String>,
     /// Due time of its oldest waiting delivery in memory.
     pub next_due: Option<String>,
     /// Accept time of its oldest waiting delivery in memory.
@@ -295,6 +301,7 @@ impl Status {
                 rows: node.commits.1,
             },
             reconciling: node.reconciling,
+            reconciled: node.reconciled,
             stopping: node.stopping,
             peers: node.peers.iter().map(Peer::of).collect(),
         }
@@ -318,6 +325,7 @@ impl Peer {
             delivered,
             sent: peer.sending,
             retry_at: time(peer.retry_at),
+            opens_at: time(peer.opens_at),
             next_due: time(peer.next_due),
             oldest: time(peer.oldest),
             last_error: peer.last_error.clone(),

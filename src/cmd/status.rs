@@ -79,9 +79,18 @@ fn text(status: &Status, before: Option<(&Status, Duration)>, now: SystemTime) -
         share / 10,
         share % 10,
     );
+    let (seen, all) = status.reconciled;
+    let checking = match all {
+        0 => "checking what is stored".to_owned(),
+        all => format!(
+            "checking what is stored: {} of {}",
+            human::thousands(seen.min(all)),
+            human::thousands(all)
+        ),
+    };
     let words = [
         (status.stopping, "stopping"),
-        (status.reconciling, "checking what is stored"),
+        (status.reconciling, checking.as_str()),
         (status.storage.full, "full: new segments are refused until there is room"),
         (!status.ledger.ballast_whole, "the ballast is not whole"),
     ];
@@ -157,9 +166,16 @@ fn row(peer: &Peer, before: Option<(&Peer, Duration)>, now: SystemTime) -> Vec<S
         peer.delivered.count.to_string(),
     ];
     cells.extend(rate);
-    cells.push(peer.retry_at.as_ref().map(|at| human::until(at, now)).unwrap_or_default());
+    cells.push(next_try(peer, now));
     cells.push(peer.last_error.clone());
     cells
+}
+
+/// When something is sent to it again: its window is shown before its backoff, which ends earlier.
+fn next_try(peer: &Peer, now: SystemTime) -> String {
+    let opens = peer.opens_at.as_ref().map(|at| format!("window opens {}", human::until(at, now)));
+    let retry = || peer.retry_at.as_ref().map(|at| human::until(at, now));
+    opens.or_else(retry).unwrap_or_default()
 }
 
 fn amount(count: Count) -> String {

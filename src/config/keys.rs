@@ -216,8 +216,8 @@ pub const KEYS: &[Key] = &[
         "most bytes taken from it"),
     key(("relay.known_peers", "rate_limit"), SIZE_OR_NONE, Is("\"none\""), Now,
         "most bytes sent to it per second"),
-    key(("relay.known_peers", "window"), Kind::Texts, Is("[]"), Now,
-        "when it is sent to, such as [\"Mon-Fri 22:00-06:00\"]"),
+    key(("relay.known_peers", "window"), Kind::Windows, Is("[]"), Now,
+        "when it is sent to, in UTC, such as [\"Mon-Fri 22:00-06:00\", \"Sat +02:00\"]; [] is always"),
 
     key(("route", "to"), Kind::Site, Required, Now,
         "name of a site that is not a known peer"),

@@ -160,6 +160,24 @@ fn zero_negative_and_overflow_are_refused() {
 }
 
 #[test]
+fn a_window_that_cannot_be_read_is_shown_with_what_is_wrong() {
+    let peer = |window: &str| {
+        let known = "[[relay.known_peers]]\nname = \"far\"\naddress = \"far.example:7400\"\n";
+        judge(&format!("{GOOD}{known}window = {window}\n"))
+    };
+    let settings = peer("[\"Mon-Fri 22:00-06:00\", \"Sat +02:00\"]").expect("it is good");
+    let far = settings.node.peers.iter().find(|p| p.name == "far").expect("it is there");
+    assert_eq!(far.window.len(), 2);
+    let faults = peer("[\"Mon-Fri 22:00-06:00\", \"Mon-Fry\"]").expect_err("it is not");
+    let text = faults.render(false);
+    for part in ["window", "not a day", "\"Fry\"", "without a zone it is UTC"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(only(peer("[\"Mon 25:00-26:00\"]")).0, Code::Value);
+    assert_eq!(only(peer("\"always\"")).0, Code::Type);
+}
+
+#[test]
 fn keys_of_later_versions_are_refused_unless_they_change_nothing() {
     let later = KEYS.iter().filter(|k| k.since != Since::Now && !k.section.contains('.'));
     for key in later {

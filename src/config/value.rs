@@ -7,6 +7,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use consign_core::id::unhex;
+use consign_core::schedule::{Contact, ContactFault};
 use consign_core::segment::is_site_name;
 use toml::de::{DeArray, DeInteger, DeValue};
 
@@ -67,6 +68,8 @@ pub enum Kind {
     Text,
     /// A list of strings.
     Texts,
+    /// A list of contact windows.
+    Windows,
 }
 
 /// The value of a key.
@@ -142,6 +145,7 @@ impl Kind {
             Kind::Pin => "a fingerprint, `sha256:` and 64 hex digits".into(),
             Kind::Text => "a string".into(),
             Kind::Texts => "a list of strings".into(),
+            Kind::Windows => "a list of windows, such as [\"Mon-Fri 22:00-06:00\", \"Sat\"]".into(),
         }
     }
 
@@ -156,12 +160,18 @@ impl Kind {
             (Kind::CountOrNone, DeValue::Integer(int)) => count(int, 1, COUNT_MAX),
             (Kind::Listen, DeValue::Array(items)) => listen(&texts(self, items)?),
             (Kind::Texts, DeValue::Array(items)) => Ok(Value::Texts(texts(self, items)?)),
+            (Kind::Windows, DeValue::Array(items)) => windows(texts(self, items)?),
             (Kind::Size { .. } | Kind::Time { .. }, DeValue::Integer(_) | DeValue::Float(_)) => {
                 Err(Bad::kind(self, "a bare number").help("put a unit to it and quotes around it"))
             }
             (Kind::CountOrNone, DeValue::String(text)) if text == "none" => Ok(Value::Number(None)),
             (
-                Kind::Switch | Kind::Count { .. } | Kind::CountOrNone | Kind::Listen | Kind::Texts,
+                Kind::Switch
+                | Kind::Count { .. }
+                | Kind::CountOrNone
+                | Kind::Listen
+                | Kind::Texts
+                | Kind::Windows,
                 _,
             ) => Err(Bad::kind(self, found(value))),
             (_, DeValue::String(text)) => self.read_text(text),
@@ -204,6 +214,7 @@ impl Kind {
             }
             Kind::Listen => listen(&split(text)),
             Kind::Texts => Ok(Value::Texts(split(text))),
+            Kind::Windows => windows(split(text)),
             Kind::Socket => socket(text),
             Kind::Web if text == "off" => Ok(Value::Listen(Vec::new())),
             Kind::Web => web(text),
@@ -329,6 +340,20 @@ fn texts(kind: Kind, items: &DeArray<'_>) -> Result<Vec<String>, Bad> {
             other => Err(Bad::kind(kind, &format!("a list with {} in it", found(other)))),
         })
         .collect()
+}
+
+fn windows(texts: Vec<String>) -> Result<Value, Bad> {
+    match Contact::parse(&texts) {
+        Ok(_) => Ok(Value::Texts(texts)),
+        Err(ContactFault { text, word, problem }) => {
+            let found = if word.is_empty() { text } else { word };
+            let help = "days such as Mon-Fri or Sat,Sun, hours such as 22:00-06:00, and a zone such as \
+                        +02:00; without a zone it is UTC";
+            let bad =
+                Bad::new(Code::Value, format!("cannot be read: {problem}"), format!("{found:?}"));
+            Err(bad.help(help))
+        }
+    }
 }
 
 fn listen(items: &[String]) -> Result<Value, Bad> {

@@ -32,6 +32,10 @@ pub(super) fn log(node: &str, note: &Note) {
                 segment, condition, acks, "relayed {segment}: {condition} with {acks} acks"
             );
         }
+        Note::Removed { id, name, size, how } => {
+            let segment = id.short();
+            debug!(node, segment, name, bytes = size, how, "{how} {segment}");
+        }
         Note::Refused { code, peer, text } => {
             info!(node, peer, code, reason = text, "refused: {text}");
         }

@@ -159,7 +159,9 @@ impl Client {
                 self.leave(out);
                 out.told = Some(Told::Refused("stopping", true));
             }
-            SessionCommand::Allowance(_) | SessionCommand::Answer { .. } => {}
+            SessionCommand::Allowance(_)
+            | SessionCommand::Pace(_)
+            | SessionCommand::Answer { .. } => {}
         }
     }
 

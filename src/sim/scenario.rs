@@ -4,6 +4,8 @@
 //! without chance in what fails. What a drawn run once found stays here under a name.
 
 pub mod disks;
+pub mod fair;
+pub mod keep;
 pub mod links;
 pub mod past;
 pub mod power;
@@ -34,7 +36,14 @@ pub struct Story {
 /// Every story.
 #[must_use]
 pub fn all() -> Vec<Story> {
-    let parts = [links::STORIES, disks::STORIES, power::STORIES, past::STORIES];
+    let parts = [
+        links::STORIES,
+        disks::STORIES,
+        power::STORIES,
+        keep::STORIES,
+        past::STORIES,
+        fair::STORIES,
+    ];
     parts.into_iter().flatten().copied().collect()
 }
 
@@ -131,9 +140,27 @@ impl Stage {
         len: usize,
         to: &[SiteIx],
     ) -> SegmentId {
+        let meta = Meta { name: name.to_string(), class: Class::Normal, ..Meta::default() };
+        self.send_meta(ix, meta, key, len, to)
+    }
+
+    /// The same as [`Stage::send`] in a class.
+    pub fn send_class(&mut self, ix: SiteIx, len: usize, to: &[SiteIx], class: Class) -> SegmentId {
+        self.sent += 1;
+        let meta = Meta { name: format!("s{}", self.sent), class, ..Meta::default() };
+        self.send_meta(ix, meta, self.sent, len, to)
+    }
+
+    fn send_meta(
+        &mut self,
+        ix: SiteIx,
+        meta: Meta,
+        key: u64,
+        len: usize,
+        to: &[SiteIx],
+    ) -> SegmentId {
         let names = to.iter().map(|ix| self.world.sites[*ix].config.name.clone()).collect();
         let to = Destinations::named(names).unwrap_or(Destinations::All);
-        let meta = Meta { name: name.to_string(), class: Class::Normal, ..Meta::default() };
         let job = Job::new(meta, to, content(key, len));
         let id = job.id;
         self.world.submit(ix, job, true);

@@ -140,6 +140,16 @@ impl Ledger {
         sizes.fold(0, |sum, size| sum.saturating_add(size as u64))
     }
 
+    /// Rows of each table and the bytes of its live pages.
+    pub(crate) fn table_sizes(&self) -> Result<Vec<(Table, u64, u64)>, StoreFault> {
+        let txn = self.env.read_txn().map_err(|why| self.fault(&why))?;
+        let sizes = Table::ALL.into_iter().zip(&self.tables).map(|(table, db)| {
+            let stat = db.stat(&txn).map_err(|why| self.fault(&why))?;
+            Ok((*table, stat.entries as u64, stat.non_free_page_size() as u64))
+        });
+        sizes.collect()
+    }
+
     /// Frees reader slots that dead processes left: their pages could not be reused.
     pub(crate) fn clear_stale_readers(&self) {
         match self.env.clear_stale_readers() {

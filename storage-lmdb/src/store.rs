@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use consign_core::id::{BatchNo, BlobNo, ConnId, ReadNo};
+use consign_core::ledger::Table;
 use consign_core::ledger::read::{ReadRequest, Recovery};
 use consign_core::node::Input;
 use consign_core::store::{
@@ -87,6 +88,14 @@ impl LmdbStore {
     /// When the ledger cannot be read or has too many readers.
     pub fn snapshot(&self) -> Result<LmdbSnapshot<'_>, StoreFault> {
         self.shared.ledger.snapshot()
+    }
+
+    /// Rows of each table and the bytes of its live pages.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub fn table_sizes(&self) -> Result<Vec<(Table, u64, u64)>, StoreFault> {
+        self.shared.ledger.table_sizes()
     }
 
     fn blob(&self, blob: BlobNo, job: impl FnOnce() -> blobs::Job) -> bool {

@@ -17,11 +17,11 @@ const CALLS: u64 = 150;
 const CALLS_IN_RECOVERY: u64 = 40;
 
 /// Numbers from a seed.
-struct Draw(u64);
+pub(crate) struct Draw(u64);
 
 impl Draw {
     /// From `SEED` in the environment, or a new one; printed, so that a failure names it.
-    fn new(test: &str) -> Draw {
+    pub(crate) fn new(test: &str) -> Draw {
         let given = std::env::var("SEED").ok();
         let seed = given.map(|text| {
             let digits = text.trim_start_matches("0x");
@@ -35,7 +35,7 @@ impl Draw {
         Draw(seed)
     }
 
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -44,7 +44,7 @@ impl Draw {
     }
 
     /// From 1 to `most`.
-    fn to(&mut self, most: u64) -> u64 {
+    pub(crate) fn to(&mut self, most: u64) -> u64 {
         1 + self.next() % most
     }
 }
@@ -58,7 +58,7 @@ struct Run {
 }
 
 /// Has a site die at its n-th call from now.
-fn arm(site: &Site, n: u64) {
+pub(crate) fn arm(site: &Site, n: u64) {
     let disk = site.disk();
     disk.set(Word::KillAt, disk.get(Word::Calls) + n);
 }

@@ -42,6 +42,9 @@ impl Transfer {
         let written = self.beta.disk().get(Word::Bytes) - before;
         let most = SIZE as u64 - CHECKPOINT + (8 << 20);
         assert!(written < most, "{written} bytes written again: it began anew");
+        let all = self.beta.disk().get(Word::Bytes);
+        let twice = all.saturating_sub(SIZE as u64);
+        assert!(twice <= 2 * CHECKPOINT + (8 << 20), "{twice} bytes were written twice");
         let delivery = &self.alpha.segments()[0]["deliveries"][0];
         assert_eq!(delivery["spent"], 0, "a lost session is not the segment's fault");
         assert!(delivery["attempts"].as_u64().unwrap() >= 2);
@@ -62,6 +65,26 @@ fn sender_is_killed(runtime: &'static str) {
     let before = transfer.beta.disk().get(Word::Bytes);
     transfer.alpha.serve();
     transfer.arrives(before);
+}
+
+fn both_are_killed(runtime: &'static str) {
+    let mut transfer = half_way(runtime);
+    transfer.alpha.kill();
+    transfer.beta.kill();
+    let before = transfer.beta.disk().get(Word::Bytes);
+    transfer.beta.serve();
+    transfer.alpha.serve();
+    transfer.arrives(before);
+}
+
+#[test]
+fn smol_resumes_when_both_are_killed() {
+    both_are_killed("smol");
+}
+
+#[test]
+fn std_resumes_when_both_are_killed() {
+    both_are_killed("std");
 }
 
 #[test]

@@ -42,6 +42,7 @@ fn released(out: &[(ConnId, SessionCommand)]) -> Vec<(u32, u32)> {
             }
             SessionCommand::Refuse { .. }
             | SessionCommand::Allowance(_)
+            | SessionCommand::Pace(_)
             | SessionCommand::Answer { .. }
             | SessionCommand::Close { .. } => panic!("the gate releases promises only"),
         })

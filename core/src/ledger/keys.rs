@@ -102,6 +102,15 @@ pub fn deadletter(at: UnixMillis, seq: Seq, site: SiteNo) -> Key {
     Key::EMPTY.and(&at.0.to_be_bytes()).and(&seq.0.to_be_bytes()).and(&site.0.to_be_bytes())
 }
 
+/// Reads a `deadletters` key; `None` when it is not one.
+#[must_use]
+pub fn parse_deadletter(bytes: &[u8]) -> Option<(UnixMillis, Seq, SiteNo)> {
+    let mut rest = bytes;
+    let at = UnixMillis(u64::from_be_bytes(take(&mut rest)?));
+    let (seq, site) = parse_delivery(rest)?;
+    Some((at, seq, site))
+}
+
 /// `unmet`: (ms, seq).
 #[must_use]
 pub fn unmet(at: UnixMillis, seq: Seq) -> Key {

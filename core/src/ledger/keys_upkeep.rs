@@ -5,7 +5,7 @@ use super::Table;
 use super::keys::{Key, take};
 use super::keys_pickup::{KEY_MAX, LongKey, SHARD_KEY_MAX, ShardKey};
 use crate::code::codes;
-use crate::id::{BlobDigest, BlobNo, Seq, SiteNo};
+use crate::id::{BlobDigest, BlobNo, SegmentId, Seq, SiteNo};
 use crate::time::UnixMillis;
 
 // Quarantine of a row of `expiry` for a shard is the longest key there is.
@@ -52,6 +52,21 @@ pub fn parse_expiry(bytes: &[u8]) -> Option<(UnixMillis, ExpiryKind, &[u8])> {
     let at = UnixMillis(u64::from_be_bytes(take(&mut rest)?));
     let kind = ExpiryKind::from_number(u8::from_be_bytes(take(&mut rest)?))?;
     Some((at, kind, rest))
+}
+
+/// `remembered_age`: (ms, segment id).
+#[must_use]
+pub fn remembered_age(at: UnixMillis, id: &SegmentId) -> Key {
+    Key::EMPTY.and(&at.0.to_be_bytes()).and(&id.0)
+}
+
+/// Reads a `remembered_age` key; `None` when it is not one.
+#[must_use]
+pub fn parse_remembered_age(bytes: &[u8]) -> Option<(UnixMillis, SegmentId)> {
+    let mut rest = bytes;
+    let at = UnixMillis(u64::from_be_bytes(take(&mut rest)?));
+    let id = SegmentId(take(&mut rest)?);
+    rest.is_empty().then_some((at, id))
 }
 
 /// Who uses a content file.

@@ -11,6 +11,7 @@ pub mod keys_pickup;
 pub mod keys_upkeep;
 pub mod read;
 mod read_receipts;
+mod read_upkeep;
 pub mod rows;
 pub mod rows_pickup;
 pub mod rows_upkeep;

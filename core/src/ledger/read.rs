@@ -6,6 +6,8 @@ use alloc::vec::Vec;
 use minicbor::Decode;
 
 use super::keys::{self, DueKey};
+use super::keys_upkeep::ExpiryKind;
+pub use super::read_upkeep::{Bounded, Expiring, Kept, Oldest, Subject};
 use super::rows::{
     BlobRow, CounterRow, DeliveryRow, DigestRow, DoomedRow, IdRow, IncomingRow, InflightRow,
     MetaName, MetaRow, PeerRow, SegmentRow, SourceRow,
@@ -15,6 +17,7 @@ use super::{Table, codec, read_receipts};
 use crate::id::{BatchNo, BlobDigest, BlobNo, SegmentId, Seq, SiteNo};
 use crate::segment::Class;
 use crate::store::{ReadResult, Snapshot, StoreFault};
+use crate::time::UnixMillis;
 
 /// A read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +57,21 @@ pub enum ReadRequest {
     },
     /// Everything the node keeps in memory, read anew.
     Recovery,
+    /// Rows of `expiry` up to a time, in order.
+    Expiry {
+        /// Not this key and none before it; `None` is from the beginning.
+        after: Option<Vec<u8>>,
+        /// Up to this time.
+        until: UnixMillis,
+        /// Of this kind; `None` is of every kind.
+        only: Option<ExpiryKind>,
+        /// At most so many.
+        limit: usize,
+    },
+    /// The first rows of a bounded table.
+    Oldest(Bounded, usize),
+    /// Segments with everything that goes with them.
+    Kept(Vec<Seq>),
 }
 
 /// One segment to look up.
@@ -188,6 +206,19 @@ pub enum Answer {
     },
     /// Everything.
     Recovery(alloc::boxed::Box<Recovery>),
+    /// Rows of `expiry`.
+    Expiry {
+        /// The rows.
+        rows: Vec<Expiring>,
+        /// The last key that was looked at, when there is more behind it.
+        more: Option<Vec<u8>>,
+        /// When the first row behind the asked time is due, once everything before it was looked at.
+        next: Option<UnixMillis>,
+    },
+    /// The first rows of a bounded table.
+    Oldest(Oldest),
+    /// In the order asked; `None` where there is no such segment.
+    Kept(Vec<Option<Kept>>),
 }
 
 /// Answers a request from a snapshot.
@@ -215,6 +246,15 @@ pub fn read(snapshot: &dyn Snapshot, request: &ReadRequest) -> ReadResult {
             let held: Result<Vec<_>, StoreFault> =
                 seqs.iter().map(|seq| held(snapshot, *seq)).collect();
             Answer::Held(held?)
+        }
+        ReadRequest::Expiry { after, until, only, limit } => {
+            super::read_upkeep::expiry(snapshot, after.as_deref(), *until, *only, *limit)?
+        }
+        ReadRequest::Oldest(table, limit) => super::read_upkeep::oldest(snapshot, *table, *limit)?,
+        ReadRequest::Kept(seqs) => {
+            let kept: Result<Vec<_>, StoreFault> =
+                seqs.iter().map(|seq| super::read_upkeep::kept(snapshot, *seq)).collect();
+            Answer::Kept(kept?)
         }
         ReadRequest::PassBack { peer, after, limit } => {
             read_receipts::pass_back(snapshot, *peer, *after, *limit)?

@@ -204,6 +204,9 @@ pub struct BlobRow {
     /// Rows that use it.
     #[n(2)]
     pub refs: u32,
+    /// The peer it came from, by number, which is charged for it; `None` when it was handed in here.
+    #[n(3)]
+    pub owner: Option<u32>,
 }
 
 /// A row of `digests`.
@@ -280,6 +283,10 @@ pub struct CounterRow {
     pub bytes: u64,
 }
 
+/// In the key of `counters`, in place of a state: content that is held, reserved or doomed and came
+/// from that site, in segments and bytes charged (`inbound_quota`).
+pub const INBOUND: u8 = 5;
+
 /// A row of `deadletters`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
@@ -339,11 +346,15 @@ pub enum MetaName {
     Segments,
     /// Segments among them that are unplaced.
     Unplaced,
+    /// Ids remembered (`remembered`).
+    Remembered,
+    /// Rows of `audit`.
+    AuditRows,
 }
 
 impl MetaName {
     /// Every name.
-    pub const ALL: [MetaName; 13] = [
+    pub const ALL: [MetaName; 15] = [
         MetaName::Format,
         MetaName::Boot,
         MetaName::Batch,
@@ -357,6 +368,8 @@ impl MetaName {
         MetaName::UsedBytes,
         MetaName::Segments,
         MetaName::Unplaced,
+        MetaName::Remembered,
+        MetaName::AuditRows,
     ];
 
     /// The key in `meta`.
@@ -376,6 +389,8 @@ impl MetaName {
             MetaName::UsedBytes => b"used_bytes",
             MetaName::Segments => b"segments",
             MetaName::Unplaced => b"unplaced",
+            MetaName::Remembered => b"remembered",
+            MetaName::AuditRows => b"audit_rows",
         }
     }
 }

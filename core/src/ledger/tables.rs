@@ -73,5 +73,7 @@ codes! {
         Receipts = 33, "receipts";
         /// (peer, seq, site) → nothing: a receipt that this peer has still to be told.
         PassBack = 34, "pass_back";
+        /// (ms, segment id) → nothing: remembered ids by age.
+        RememberedAge = 35, "remembered_age";
     }
 }

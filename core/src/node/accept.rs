@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 
 use super::deliver::STEP_ROWS;
 use super::types::{Action, Note};
+use super::upkeep::Want;
 use super::{Asked, Mode, Node};
 use crate::code::Refusal;
 use crate::id::{
@@ -216,9 +217,11 @@ impl Node {
             (What::Offer(offer, _), None) => match self.remembers(offer, &found) {
                 Some(no_or_seq) => no_or_seq
                     .map(|seq| self.settled_before(&pending, offer, seq, &found.receipts, out)),
-                None => self.take_new(now, &pending, &found),
+                None => self.take_new(now, &pending, &found, out),
             },
-            (What::Received(..) | What::Submit(_), None) => self.take_new(now, &pending, &found),
+            (What::Received(..) | What::Submit(_), None) => {
+                self.take_new(now, &pending, &found, out)
+            }
         };
         if let Err((refusal, retry_after, text)) = verdict {
             self.drop_pending(&pending, out);
@@ -247,8 +250,9 @@ impl Node {
 
     /// What is known of a segment, staged changes included.
     fn known(&self, id: &SegmentId, found: &Found, as_of: BatchNo) -> Option<Known> {
-        let held = found.held.as_ref();
-        let seq = self.book.id(id).or(held.map(|h| h.seq))?;
+        // What was removed since the reading is not held any more.
+        let held = found.held.as_ref().filter(|h| !self.book.is_gone(h.seq));
+        let seq = self.book.id(id).unwrap_or(held.map(|h| h.seq))?;
         let row = self.book.segment(seq).or(held.map(|h| &h.row))?.clone();
         let mut deliveries: BTreeMap<SiteNo, DeliveryRow> =
             held.map(|h| h.deliveries.iter().cloned().collect()).unwrap_or_default();
@@ -267,19 +271,25 @@ impl Node {
     }
 
     /// A segment that is not held here.
-    fn take_new(&mut self, now: Now, pending: &Pending, found: &Found) -> Result<(), No> {
+    fn take_new(
+        &mut self,
+        now: Now,
+        pending: &Pending,
+        found: &Found,
+        out: &mut Vec<Action>,
+    ) -> Result<(), No> {
         match &pending.what {
             What::Offer(offer, body) => {
                 self.admit_offer(now, offer, pending.source)?;
                 match body {
                     Some(handle) => {
-                        self.admit_bytes(inline_charge(offer.size), true)?;
-                        let body = self.inline(*handle, offer.size);
+                        self.admit_bytes(Want::segment(inline_charge(offer.size), pending.source))?;
+                        let body = self.inline(*handle, offer.size, pending.source);
                         let seq = self.take_offer(now, offer, pending.source, body)?;
                         self.promise_ack(pending, seq);
                         Ok(())
                     }
-                    None => self.open_incoming(now, pending, offer, found),
+                    None => self.open_incoming(now, pending, offer, found, out),
                 }
             }
             What::Received(offer, blob) => {

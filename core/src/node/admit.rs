@@ -4,6 +4,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 
 use super::accept::No;
+use super::upkeep::Want;
 use super::{Mode, Node};
 use crate::code::Refusal;
 use crate::id::SiteNo;
@@ -49,40 +50,78 @@ impl Node {
         Ok(())
     }
 
-    /// Whether so many bytes more may be kept; `segment` when they bring a new segment row.
-    pub(super) fn admit_bytes(&mut self, bytes: u64, segment: bool) -> Result<(), No> {
-        let meta = &self.stage.meta;
+    /// Whether so many bytes more may be kept. What is refused for want of room makes room: content that
+    /// may go later goes now.
+    pub(super) fn admit_bytes(&mut self, want: Want) -> Result<(), No> {
         if !matches!(self.mode, Mode::Normal) {
+            self.wants_room(want);
             let text = "the disk is full; nothing new is taken until space is back";
             return Err((Refusal::DiskFull, 10_000, text.to_string()));
         }
-        if meta.used.saturating_add(bytes) > self.config.max_bytes {
-            let (used, limit) = (meta.used, self.config.max_bytes);
+        let Some(no) = self.shortage(want, 0) else { return Ok(()) };
+        self.wants_room(want);
+        if no.0 == Refusal::DiskFull {
+            self.lacks(self.needed(want));
+        }
+        Err(no)
+    }
+
+    /// Whether there will be room for it once doomed files are gone.
+    pub(super) fn fits(&self, want: Want) -> bool {
+        self.shortage(want, self.doomed_bytes()).is_none()
+    }
+
+    /// Bytes that must be free on the disk for it.
+    fn needed(&self, want: Want) -> u64 {
+        self.unwritten().saturating_add(want.bytes).saturating_add(self.min_free())
+    }
+
+    /// What there is too little of, when so many bytes are about to be freed.
+    fn shortage(&self, want: Want, soon: u64) -> Option<No> {
+        let Want { bytes, segment, source } = want;
+        let config = &self.config;
+        let used = self.stage.meta.used.saturating_sub(soon);
+        if used.saturating_add(bytes) > config.max_bytes {
+            let limit = config.max_bytes;
             let text =
                 format!("{bytes} bytes on top of {used} are more than storage.max_bytes, {limit}");
-            return Err((Refusal::Quota, 30_000, text));
+            return Some((Refusal::Quota, 30_000, text));
         }
-        if let Some(limit) =
-            self.config.max_segments.filter(|limit| segment && meta.segments >= *limit)
-        {
-            let text =
-                format!("{} segments are held, storage.max_segments is {limit}", meta.segments);
-            return Err((Refusal::Quota, 30_000, text));
+        let segments = self.stage.meta.segments.saturating_add(self.being_received());
+        if let Some(limit) = config.max_segments.filter(|limit| segment && segments >= *limit) {
+            let text = format!(
+                "{segments} segments are held or on their way in, storage.max_segments is {limit}"
+            );
+            return Some((Refusal::Quota, 30_000, text));
         }
-        if self.space.ledger.saturating_add(bytes.min(1 << 20)) > self.config.ledger_max {
-            let text =
-                format!("the ledger has reached storage.ledger_max, {}", self.config.ledger_max);
-            return Err((Refusal::Quota, 30_000, text));
+        if self.space.ledger.saturating_add(bytes.min(1 << 20)) > config.ledger_max {
+            let text = format!("the ledger has reached storage.ledger_max, {}", config.ledger_max);
+            return Some((Refusal::Quota, 30_000, text));
         }
-        let claimed = self.unwritten().saturating_add(bytes).saturating_add(self.min_free());
-        if claimed > self.space.free {
-            self.lacks(claimed);
-            let (free, min) = (self.space.free, self.config.min_free);
+        if let Some(no) = self.over_inbound(bytes, source) {
+            return Some(no);
+        }
+        if self.needed(want) > self.space.free.saturating_add(soon) {
+            let (free, min) = (self.space.free, config.min_free);
             let text =
                 format!("{bytes} bytes do not fit: {free} are free, storage.min_free is {min}");
-            return Err((Refusal::DiskFull, 10_000, text));
+            return Some((Refusal::DiskFull, 10_000, text));
         }
-        Ok(())
+        None
+    }
+
+    /// A peer whose content takes more than it may (`inbound_quota`).
+    fn over_inbound(&self, bytes: u64, source: SiteNo) -> Option<No> {
+        let peer = self.peers.get(&source)?;
+        let config = self.config.peers.iter().find(|config| config.name == peer.name)?;
+        let (limit, held) = (config.inbound_quota?, self.stage.inbound(source));
+        (held.saturating_add(bytes) > limit).then(|| {
+            let text = format!(
+                "{bytes} bytes on top of {held} from {} are more than its inbound_quota, {limit}",
+                peer.name
+            );
+            (Refusal::Quota, 30_000, text)
+        })
     }
 
     /// What must stay free on the disk (`storage.min_free`). It must not stand in for the ballast where

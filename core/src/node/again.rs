@@ -63,6 +63,7 @@ impl Node {
             self.put_segment(seq, row.clone());
         }
         self.drop_pending(pending, out);
+        self.drop_partial(offer.digest, source);
         let (conn, transfer, id) = (pending.conn, pending.transfer, row.id);
         let (promise, refusal) = (Promise::Ack { transfer, id }, Some(full(transfer, id)));
         if changed {
@@ -273,14 +274,17 @@ impl Node {
     /// under which every site that is asked for has a receipt (R2). Who is addressed itself takes it
     /// anew, whatever it remembers: memory is no copy.
     pub(super) fn remembers(&self, offer: &Offer, found: &Found) -> Option<Result<Seq, No>> {
-        let row = found.remembered.as_ref()?;
+        // What was evicted, or forgotten, since the reading counts.
+        let newer = self.book.removed(&offer.id);
+        let row = newer.as_ref().unwrap_or(&found.remembered).as_ref()?;
         let own = offer.origin == self.config.name;
         if offer.to.addresses(&self.config.name) && !own {
             return None;
         }
         let origin = if row.origin.is_empty() { &self.config.name } else { &row.origin };
         let number = if row.origin_seq == 0 { row.seq.0 } else { row.origin_seq };
-        if *origin != offer.origin || offer.origin_seq > number {
+        let anew = *origin != offer.origin || offer.origin_seq > number;
+        if anew && !self.config.planted(Plant::R2) {
             return None;
         }
         let settled = |name: &alloc::string::String| {

@@ -8,7 +8,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 use crate::id::{BatchNo, BlobDigest, BlobNo, ReadNo, SegmentId, Seq, SiteNo};
 use crate::ledger::rows::{BlobRow, DeliveryRow, SegmentRow};
-use crate::ledger::rows_upkeep::ReceiptRow;
+use crate::ledger::rows_upkeep::{ReceiptRow, RememberedRow};
 
 /// A segment that something in memory needs.
 #[derive(Clone, Debug)]
@@ -25,7 +25,10 @@ enum Entry {
     Segment(Seq),
     Delivery(SiteNo, Seq),
     Id(SegmentId),
-    Blob(BlobDigest),
+    Blob(BlobNo),
+    Digest(BlobDigest),
+    Gone(Seq),
+    Removed(SegmentId),
     Receipt(Seq, SiteNo),
 }
 
@@ -33,8 +36,16 @@ enum Entry {
 pub(super) struct Book {
     segments: BTreeMap<Seq, Active>,
     deliveries: BTreeMap<(SiteNo, Seq), (BatchNo, Option<DeliveryRow>)>,
-    ids: BTreeMap<SegmentId, (BatchNo, Seq)>,
-    blobs: BTreeMap<BlobDigest, (BatchNo, BlobNo, BlobRow)>,
+    /// Where ids lead; `None` is nowhere.
+    ids: BTreeMap<SegmentId, (BatchNo, Option<Seq>)>,
+    /// Content files; `None` is removed.
+    blobs: BTreeMap<BlobNo, (BatchNo, Option<BlobRow>)>,
+    /// Where digests lead; `None` is nowhere.
+    digests: BTreeMap<BlobDigest, (BatchNo, Option<BlobNo>)>,
+    /// Segments that were removed.
+    gone: BTreeMap<Seq, BatchNo>,
+    /// Their ids, with what is remembered of them.
+    removed: BTreeMap<SegmentId, (BatchNo, Option<RememberedRow>)>,
     receipts: BTreeMap<(Seq, SiteNo), (BatchNo, ReceiptRow)>,
     log: VecDeque<(BatchNo, Entry)>,
     open: BTreeMap<ReadNo, BatchNo>,
@@ -90,14 +101,29 @@ impl Book {
                         self.ids.remove(&id);
                     }
                 }
+                Entry::Blob(blob) => {
+                    if self.blobs.get(&blob).is_some_and(|b| b.0 == batch) {
+                        self.blobs.remove(&blob);
+                    }
+                }
+                Entry::Digest(digest) => {
+                    if self.digests.get(&digest).is_some_and(|d| d.0 == batch) {
+                        self.digests.remove(&digest);
+                    }
+                }
+                Entry::Gone(seq) => {
+                    if self.gone.get(&seq) == Some(&batch) {
+                        self.gone.remove(&seq);
+                    }
+                }
+                Entry::Removed(id) => {
+                    if self.removed.get(&id).is_some_and(|r| r.0 == batch) {
+                        self.removed.remove(&id);
+                    }
+                }
                 Entry::Receipt(seq, site) => {
                     if self.receipts.get(&(seq, site)).is_some_and(|r| r.0 == batch) {
                         self.receipts.remove(&(seq, site));
-                    }
-                }
-                Entry::Blob(digest) => {
-                    if self.blobs.get(&digest).is_some_and(|b| b.0 == batch) {
-                        self.blobs.remove(&digest);
                     }
                 }
             }
@@ -181,22 +207,72 @@ impl Book {
             .map(|((_, seq), (_, row))| (*seq, row.as_ref()))
     }
 
-    pub fn set_id(&mut self, batch: BatchNo, id: SegmentId, seq: Seq) {
+    /// Where an id leads after the staged batch; `None` is nowhere.
+    pub fn set_id(&mut self, batch: BatchNo, id: SegmentId, seq: Option<Seq>) {
         self.ids.insert(id, (batch, seq));
         self.log.push_back((batch, Entry::Id(id)));
     }
 
-    pub fn id(&self, id: &SegmentId) -> Option<Seq> {
+    /// Where an id leads, as far as that changed lately: the outer `None` is unknown.
+    pub fn id(&self, id: &SegmentId) -> Option<Option<Seq>> {
         self.ids.get(id).map(|(_, seq)| *seq)
     }
 
-    pub fn set_blob(&mut self, batch: BatchNo, blob: BlobNo, row: BlobRow) {
-        self.blobs.insert(row.digest, (batch, blob, row));
-        self.log.push_back((batch, Entry::Blob(row.digest)));
+    /// A segment is gone after the staged batch, and what is remembered of its id.
+    pub fn set_gone(
+        &mut self,
+        batch: BatchNo,
+        seq: Seq,
+        id: SegmentId,
+        remembered: Option<RememberedRow>,
+    ) {
+        self.gone.insert(seq, batch);
+        self.log.push_back((batch, Entry::Gone(seq)));
+        self.set_removed(batch, id, remembered);
     }
 
-    pub fn blob(&self, digest: &BlobDigest) -> Option<(BlobNo, BlobRow)> {
-        self.blobs.get(digest).map(|(_, blob, row)| (*blob, *row))
+    /// Whether a segment was removed lately: an older reading still shows it.
+    pub fn is_gone(&self, seq: Seq) -> bool {
+        self.gone.contains_key(&seq)
+    }
+
+    /// What is remembered of an id after the staged batch.
+    pub fn set_removed(
+        &mut self,
+        batch: BatchNo,
+        id: SegmentId,
+        remembered: Option<RememberedRow>,
+    ) {
+        self.removed.insert(id, (batch, remembered));
+        self.log.push_back((batch, Entry::Removed(id)));
+    }
+
+    /// What is remembered of an id, as far as that changed lately: the outer `None` is unknown, the
+    /// inner one is nothing.
+    pub fn removed(&self, id: &SegmentId) -> Option<Option<RememberedRow>> {
+        self.removed.get(id).map(|(_, row)| row.clone())
+    }
+
+    /// A content file's row after the staged batch; `None` is removed.
+    pub fn set_blob(&mut self, batch: BatchNo, blob: BlobNo, row: Option<BlobRow>) {
+        self.blobs.insert(blob, (batch, row));
+        self.log.push_back((batch, Entry::Blob(blob)));
+    }
+
+    /// A content file's row, as far as it changed lately: the outer `None` is unknown.
+    pub fn blob(&self, blob: BlobNo) -> Option<Option<BlobRow>> {
+        self.blobs.get(&blob).map(|(_, row)| *row)
+    }
+
+    /// Where a digest leads after the staged batch; `None` is nowhere.
+    pub fn set_digest(&mut self, batch: BatchNo, digest: BlobDigest, blob: Option<BlobNo>) {
+        self.digests.insert(digest, (batch, blob));
+        self.log.push_back((batch, Entry::Digest(digest)));
+    }
+
+    /// Where a digest leads, as far as that changed lately: the outer `None` is unknown.
+    pub fn digest(&self, digest: &BlobDigest) -> Option<Option<BlobNo>> {
+        self.digests.get(digest).map(|(_, blob)| *blob)
     }
 
     pub fn set_receipt(&mut self, batch: BatchNo, seq: Seq, site: SiteNo, row: ReceiptRow) {
@@ -211,10 +287,8 @@ impl Book {
 
     /// How many entries there are, for bounds in tests.
     pub fn len(&self) -> usize {
-        self.segments.len()
-            + self.deliveries.len()
-            + self.ids.len()
-            + self.blobs.len()
-            + self.receipts.len()
+        let content = self.blobs.len() + self.digests.len();
+        let removed = self.gone.len() + self.removed.len() + self.receipts.len();
+        self.segments.len() + self.deliveries.len() + self.ids.len() + content + removed
     }
 }

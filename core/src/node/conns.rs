@@ -14,6 +14,7 @@ use crate::gate::Promised;
 use crate::id::{BlobNo, ConnId, Epoch, Seq, SiteNo, TransferNo};
 use crate::limits::CREDIT_START;
 use crate::plant::Plant;
+use crate::schedule::Ahead;
 use crate::segment::Destinations;
 use crate::session::{Identity, PeerLimits, Promise, SessionCommand};
 use crate::time::{Instant, Now, UnixMillis};
@@ -34,6 +35,8 @@ pub(super) struct PeerConn {
     pub transfers: BTreeMap<TransferNo, (Seq, Vec<SiteNo>)>,
     /// Receipts that are passed back to it.
     pub passing: Passing,
+    /// What is claimed ahead of it.
+    pub ahead: Ahead,
     /// No new claims from then on.
     pub retires_at: Instant,
     /// Closed then at the latest.
@@ -111,6 +114,7 @@ impl Node {
             next_transfer: 1,
             transfers: BTreeMap::new(),
             passing: Passing::default(),
+            ahead: Ahead::new(self.peers.get(&site).and_then(|p| p.rate)),
             retires_at: retires.min(Instant(margin)),
             ends_at: retires.after(CERTIFICATE_MARGIN).min(certificate_ends),
             fault: None,
@@ -119,7 +123,10 @@ impl Node {
             Conn { peer: Some(peer_conn), allowance: CREDIT_START, incoming: BTreeSet::new() };
         self.conns.insert(conn, conn_state);
         if let Some(peer) = self.peers.get_mut(&site) {
-            peer.session = Some(conn);
+            peer.begins(conn);
+            if let Some(rate) = peer.rate {
+                out.push(Action::Command(conn, SessionCommand::Pace(rate)));
+            }
         }
         // The boot counter behind the epoch is in the first batch of this run; while start-up still
         // has rows in flight of the last run to settle, nobody starts.

@@ -15,7 +15,7 @@ use crate::id::{ConnId, Epoch, Seq, SiteNo, TransferNo};
 use crate::ledger::Table;
 use crate::ledger::keys::{self, DueKey};
 use crate::ledger::rows::{Body, DeadletterRow, DeliveryRow, InflightRow, Loss, SegmentRow, State};
-use crate::limits::{ASKERS_MAX, CLAIMS_PER_TURN, SESSION_INFLIGHT};
+use crate::limits::{ASKERS_MAX, CLAIMS_PER_TURN};
 use crate::plant::Plant;
 use crate::segment::Destinations;
 use crate::session::{Promise, Sending};
@@ -48,6 +48,7 @@ impl Node {
         }
         let mut budget = CLAIMS_PER_TURN;
         let sites: Vec<SiteNo> = self.peers.keys().copied().collect();
+        self.count_ahead();
         loop {
             let mut progress = false;
             for site in &sites {
@@ -66,6 +67,18 @@ impl Node {
         }
     }
 
+    /// Counts what is under way to peers that have a rate, for the claims of this turn.
+    fn count_ahead(&mut self) {
+        let sessions = self.conns.values_mut().filter_map(|c| c.peer.as_mut());
+        for session in sessions.filter(|s| s.ahead.is_bounded()) {
+            session.ahead = session.ahead.emptied();
+            for segment in session.transfers.values().filter_map(|(seq, _)| self.book.segment(*seq))
+            {
+                session.ahead.add(segment.meta.class, segment.size);
+            }
+        }
+    }
+
     /// The session that may claim for a peer now.
     fn claimant(&self, now: Now, site: SiteNo) -> Option<ConnId> {
         let peer = self.peers.get(&site)?;
@@ -73,9 +86,10 @@ impl Node {
         let conn = hop.session?;
         let session = self.conns.get(&conn)?.peer.as_ref()?;
         let limits = session.ready.as_ref()?;
-        let most = SESSION_INFLIGHT.min(limits.max_offers as usize);
+        let most = hop.trust.min(limits.max_offers as usize);
         let open = !peer.held
             && !hop.held
+            && hop.contact.is_open(now.wall)
             && now.mono >= hop.claim_at
             && now.mono < session.retires_at
             && session.transfers.len() < most;
@@ -88,8 +102,14 @@ impl Node {
         }
         let Some(conn) = self.claimant(now, site) else { return false };
         let by_arrival = self.config.planted(Plant::OrderByArrival);
+        let session = self.conns.get(&conn).and_then(|c| c.peer.as_ref());
+        let Some(ahead) = session.map(|s| s.ahead) else { return false };
         let Some(peer) = self.peers.get_mut(&site) else { return false };
-        let next = if by_arrival { peer.pop_oldest(now.wall) } else { peer.pop_due(now.wall) };
+        let size_of = |seq| self.book.segment(seq).map_or(0, |s| s.size);
+        let next = match by_arrival {
+            true => peer.pop_oldest(now.wall),
+            false => peer.pop_due(now.wall, |class, seq| ahead.has_room(class, size_of(seq))),
+        };
         let Some((class, key, row)) = next else { return false };
         let Some(segment) = self.book.segment(key.seq).cloned() else { return false };
         peer.shares.charge(class, segment.size);
@@ -119,6 +139,7 @@ impl Node {
         let transfer = TransferNo(session.next_transfer);
         session.next_transfer = session.next_transfer.saturating_add(1);
         session.transfers.insert(transfer, (seq, sites.clone()));
+        session.ahead.add(segment.meta.class, segment.size);
         let offer = self.offer(&sites, seq, transfer, segment);
         let number = offer.origin_seq;
         let batch = self.stage.number();
@@ -218,8 +239,21 @@ impl Node {
         self.book.release(seq);
     }
 
-    /// Stages the rows of a verdict over an Inflight delivery.
+    /// Stages the rows of a verdict over an Inflight delivery, and what follows from it.
     pub(super) fn apply_verdict(
+        &mut self,
+        now: Now,
+        site: SiteNo,
+        seq: Seq,
+        row: DeliveryRow,
+        segment: SegmentRow,
+        verdict: Verdict,
+    ) {
+        self.stage_verdict(now, site, seq, row, segment, verdict);
+        self.may_go(now, seq);
+    }
+
+    fn stage_verdict(
         &mut self,
         now: Now,
         site: SiteNo,
@@ -244,6 +278,10 @@ impl Node {
                 row.refused = if refused { row.refused.saturating_add(1) } else { 0 };
                 if cause == Cause::Unreadable {
                     self.mark(seq, &segment, Loss::Doubted);
+                }
+                if segment.meta.expires().is_some_and(|at| at <= now.wall) {
+                    // It waited for this outcome only (DESIGN 3.2).
+                    return self.give_up(now, site, seq, row, &segment, Cause::Expired);
                 }
                 if row.spent >= self.config.max_retries {
                     return self.give_up(now, site, seq, row, &segment, cause);
@@ -354,9 +392,11 @@ impl Node {
         }
         if row.loss.is_none() && matches!(row.body, Body::Blob(_)) {
             self.stage.batch.del(Table::Digests, &row.digest.0);
+            self.book.set_digest(self.stage.number(), row.digest, None);
         }
         if loss == Loss::Gone {
             self.stage.batch.del(Table::Ids, &keys::id(&row.id));
+            self.book.set_id(self.stage.number(), row.id, None);
         }
         row.loss = Some(loss);
         self.stage.batch.put(Table::Segments, &keys::seq(seq), &row);

@@ -16,6 +16,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::bounds::Bounds;
 use super::stage::Intent;
 use super::types::{Action, Note};
 use super::{Asked, Mode, Node};
@@ -157,8 +158,12 @@ impl Node {
                 }
                 Asked::Due(..) | Asked::Pairs | Asked::Recovery | Asked::PassBack(_) => {}
                 Asked::Segments | Asked::Missing => self.reconcile.again(),
+                // All of upkeep begins anew, below.
+                Asked::Expiry | Asked::Oldest(_) => {}
             }
         }
+        self.upkeep.again();
+        self.bounds = Bounds::default();
         let found = core::mem::take(&mut self.found);
         self.pending.extend(found.into_iter().map(|(pending, ..)| pending));
         self.lookups_open = 0;

@@ -10,6 +10,7 @@ use core::time::Duration;
 use super::accept::{No, Pending, What, full};
 use super::stage::Intent;
 use super::types::{Action, Note};
+use super::upkeep::Want;
 use super::{Mode, Node};
 use crate::code::Refusal;
 use crate::id::{BatchNo, BlobDigest, BlobNo, ConnId, SegmentId, SiteNo, TransferNo};
@@ -25,6 +26,8 @@ use crate::store::{Errand, StoreFault};
 use crate::time::{Instant, Now};
 use crate::wire::Offer;
 
+mod takeover;
+
 /// How long a file that could not be removed is left alone.
 const UNLINK_AGAIN: Duration = Duration::from_secs(60);
 /// Digest of content that is not known beforehand.
@@ -36,11 +39,18 @@ struct Item {
     row: IncomingRow,
     /// Who is sending it now.
     writer: Option<(ConnId, TransferNo)>,
+    /// When it was seen last that enough arrives.
+    moved: Instant,
     offer: Option<Box<Offer>>,
     mismatches: u32,
 }
 
 impl Item {
+    /// Nobody is sending it now.
+    fn waiting(row: IncomingRow, mismatches: u32) -> Item {
+        Item { row, writer: None, moved: Instant::ZERO, offer: None, mismatches }
+    }
+
     /// Whether a later transfer may go on with it: there is a checkpoint, and it is known of what.
     fn can_resume(&self) -> bool {
         self.row.digest != UNKNOWN && self.row.offset > 0
@@ -64,6 +74,11 @@ impl Incoming {
         self.items.contains_key(&blob)
     }
 
+    /// Who sends that content, by number.
+    pub fn source(&self, blob: BlobNo) -> Option<u32> {
+        self.items.get(&blob).map(|item| item.row.source)
+    }
+
     /// Takes what the ledger holds. Writers that are still at it keep their content.
     pub fn load(&mut self, recovery: &Recovery) {
         let mut old = core::mem::take(&mut self.items);
@@ -71,7 +86,7 @@ impl Incoming {
         for (blob, row) in &recovery.incoming {
             let mut item = match old.remove(blob) {
                 Some(item) => Item { row: row.clone(), ..item },
-                None => Item { row: row.clone(), writer: None, offer: None, mismatches: 0 },
+                None => Item::waiting(row.clone(), 0),
             };
             // Nobody can go on with it: it goes in the next turn.
             if item.writer.is_none() && !item.can_resume() {
@@ -92,6 +107,11 @@ impl Node {
         self.incoming.items.values().map(left).fold(0, u64::saturating_add)
     }
 
+    /// Segments whose content is being received.
+    pub(super) fn being_received(&self) -> u64 {
+        self.incoming.items.values().filter(|item| item.writer.is_some()).count() as u64
+    }
+
     /// An offer without its body is admitted: its content is reserved, or goes on where it stopped.
     pub(super) fn open_incoming(
         &mut self,
@@ -99,19 +119,17 @@ impl Node {
         pending: &Pending,
         offer: &Offer,
         found: &Found,
+        out: &mut Vec<Action>,
     ) -> Result<(), No> {
         let source = pending.source;
-        let others = self.incoming.items.values().any(|item| {
-            item.row.digest == offer.digest
-                && SiteNo(item.row.source) != source
-                && item.writer.is_some()
-        });
         let same = self.incoming.by_source.get(&(offer.digest, source)).copied();
         let active = same
             .and_then(|blob| self.incoming.items.get(&blob))
             .and_then(|item| item.writer)
             .is_some_and(|(conn, _)| self.conns.contains_key(&conn));
-        if others || active {
+        let others = self.other_writers(&offer.digest, source);
+        let slow = |blob: &BlobNo| self.incoming.items.get(blob).is_none_or(|i| i.is_slow(now));
+        if active || !others.iter().all(slow) {
             let text = "this content is being received already".to_string();
             return Err((Refusal::Busy, 1_000, text));
         }
@@ -123,11 +141,15 @@ impl Node {
                 if let Some(blob) = same {
                     self.doom_incoming(blob);
                 }
-                self.admit_bytes(offer.size, true)?;
+                self.admit_bytes(Want::segment(offer.size, source))?;
                 let mismatches = found.source.map_or(0, |s| s.mismatches);
                 self.reserve(now, offer.digest, source, offer.size, mismatches)
             }
         };
+        // Only now that somebody else brings it: whoever was slow keeps what is checkpointed.
+        for blob in others {
+            self.gives_way(now, blob, out);
+        }
         self.begin(pending.conn, pending.transfer, blob, offer.id, Some(Box::new(offer.clone())));
         Ok(())
     }
@@ -155,7 +177,7 @@ impl Node {
         let meta = crate::segment::Meta::default();
         let admitted = self
             .admit(now, &meta, size.unwrap_or(0))
-            .and_then(|()| self.admit_bytes(reserved, true));
+            .and_then(|()| self.admit_bytes(Want::segment(reserved, SiteNo(0))));
         match admitted {
             Ok(()) => {
                 let blob = self.reserve(now, UNKNOWN, SiteNo(0), reserved, 0);
@@ -193,14 +215,14 @@ impl Node {
         let no = if reserved >= limit {
             Some((Refusal::TooLarge, 0, format!("it is longer than storage.max_segment, {limit}")))
         } else {
-            self.admit_bytes(RESERVE_STEP, false).err()
+            self.admit_bytes(Want { bytes: RESERVE_STEP, segment: false, source: SiteNo(0) }).err()
         };
         if let Some(no) = no {
             return self.refuse_reservation(conn, ticket, no, out);
         }
         let Some(item) = self.incoming.items.get_mut(&blob) else { return };
         item.row.reserved = reserved.saturating_add(RESERVE_STEP);
-        self.stage.meta.used = self.stage.meta.used.saturating_add(RESERVE_STEP);
+        self.stage.charge(SiteNo(0), RESERVE_STEP);
         self.stage.batch.put(Table::Incoming, &keys::blob(blob), &item.row);
         self.begin(conn, ticket, blob, SegmentId([0; 32]), None);
     }
@@ -232,8 +254,8 @@ impl Node {
             );
             self.incoming.by_source.insert((digest, source), blob);
         }
-        self.stage.meta.used = self.stage.meta.used.saturating_add(reserved);
-        let item = Item { row, writer: None, offer: None, mismatches };
+        self.stage.charge(source, reserved);
+        let item = Item::waiting(row, mismatches);
         self.incoming.items.insert(blob, item);
         blob
     }
@@ -250,6 +272,7 @@ impl Node {
     ) {
         let Some(item) = self.incoming.items.get_mut(&blob) else { return };
         item.writer = Some((conn, transfer));
+        item.moved = self.now.mono;
         item.offer = offer.or(item.offer.take());
         let promise = Promise::Accept {
             transfer,
@@ -394,8 +417,9 @@ impl Node {
     /// A finished file becomes a blob: its reservation turns into its size.
     pub(super) fn close_incoming(&mut self, blob: BlobNo, size: u64) {
         let Some(item) = self.forget_incoming(blob) else { return };
-        let meta = &mut self.stage.meta;
-        meta.used = meta.used.saturating_sub(item.row.reserved).saturating_add(size);
+        let source = SiteNo(item.row.source);
+        self.stage.uncharge(source, item.row.reserved);
+        self.stage.charge(source, size);
     }
 
     fn forget_incoming(&mut self, blob: BlobNo) -> Option<Item> {
@@ -419,13 +443,22 @@ impl Node {
     /// Content is given up: its number goes to `doomed`, still charged; the file goes after the commit.
     pub(super) fn doom_incoming(&mut self, blob: BlobNo) {
         let Some(item) = self.forget_incoming(blob) else { return };
-        let row = DoomedRow { size: item.row.reserved, owner: item.row.source };
+        self.stage.intend(Intent::Doom { blob });
+        self.doom(blob, DoomedRow { size: item.row.reserved, owner: item.row.source });
+    }
+
+    /// A content file is to be unlinked once this batch is durable; it stays charged until it is gone.
+    pub(super) fn doom(&mut self, blob: BlobNo, row: DoomedRow) {
         if !self.config.planted(Plant::B5) {
             self.stage.batch.put(Table::Doomed, &keys::blob(blob), &row);
         }
-        self.stage.intend(Intent::Doom { blob });
         self.incoming.doomed.insert(blob, row);
         self.incoming.unlinks.push_back((self.stage.number(), blob));
+    }
+
+    /// Bytes of files that are still to be unlinked.
+    pub(super) fn doomed_bytes(&self) -> u64 {
+        self.incoming.doomed.values().map(|row| row.size).fold(0, u64::saturating_add)
     }
 
     /// When a file that could not be removed is tried again.
@@ -478,7 +511,7 @@ impl Node {
         let Some(row) = self.incoming.doomed.remove(&blob) else { return };
         self.stage.batch.del(Table::Doomed, &keys::blob(blob));
         if !self.config.planted(Plant::QuotaKept) {
-            self.stage.meta.used = self.stage.meta.used.saturating_sub(row.size);
+            self.stage.uncharge(SiteNo(row.owner), row.size);
         }
     }
 }

@@ -12,7 +12,8 @@
 //! | `deliver`, `verdict`, `scanned`, `window`, `peer` | claims, outcomes, due windows |
 //! | `route`, `receipt` | sites behind others: where to, and what becomes of it there |
 //! | `stage`, `book` | staged rows and counters; the overlay over the store's answers |
-//! | `remove` | what leaves the ledger, and the record of it |
+//! | `remove`, `evict` | what leaves the ledger, and the record of it |
+//! | `upkeep`, `bounds` | what becomes due by itself: expiry, retention, bounded tables |
 //! | `full` | a full disk |
 //! | `recover`, `reconcile` | start-up |
 //! | `status` | questions |
@@ -21,10 +22,13 @@ mod accept;
 mod admit;
 mod again;
 mod book;
+mod bounds;
 mod conns;
 mod deliver;
+mod evict;
 mod full;
 mod incoming;
+mod passing;
 mod peer;
 mod receipt;
 mod reconcile;
@@ -36,6 +40,7 @@ mod stage;
 mod status;
 mod take;
 mod types;
+mod upkeep;
 mod verdict;
 mod window;
 
@@ -57,7 +62,7 @@ use crate::code::Goodbye;
 use crate::config::Config;
 use crate::gate::{Gate, Waiting};
 use crate::id::{BatchNo, ConnId, Epoch, ReadNo, Seq, SiteNo, TransferNo};
-use crate::ledger::read::{Answer as Rows, Found, ReadRequest};
+use crate::ledger::read::{Answer as Rows, Bounded, Found, ReadRequest};
 use crate::plant::Plant;
 use crate::schedule::Backoff;
 use crate::segment::Class;
@@ -67,6 +72,7 @@ use crate::time::{Instant, Now, UnixMillis};
 
 use accept::{Pending, What};
 use book::Book;
+use bounds::Bounds;
 use conns::Conn;
 use deliver::Settlement;
 use full::{Rejudge, Tight};
@@ -75,6 +81,7 @@ use peer::Peer;
 use reconcile::Reconcile;
 use scanned::Page;
 use stage::{Stage, Verdict};
+use upkeep::Upkeep;
 
 /// Whether there is room for new content.
 #[derive(Clone, Debug)]
@@ -94,6 +101,8 @@ enum Asked {
     Segments,
     Missing,
     PassBack(ConnId),
+    Expiry,
+    Oldest(Bounded),
 }
 
 /// The node. See the module's documentation. A copy goes its own way from then on: that is how every
@@ -125,6 +134,8 @@ pub struct Node {
     last_read: ReadNo,
     reconcile: Reconcile,
     summary: ReconcileSummary,
+    upkeep: Upkeep,
+    bounds: Bounds,
     stopping: bool,
     drain_by: Instant,
     drained: bool,
@@ -188,6 +199,7 @@ impl Node {
             SessionEvent::Checkpoint { blob, offset, chain, .. } => {
                 self.checkpoint(now, conn, blob, offset, chain);
             }
+            SessionEvent::Arrived { transfer, blob } => self.arrived(now, conn, transfer, blob),
             SessionEvent::Received { transfer, blob } => self.received(conn, transfer, blob),
             SessionEvent::Broken { transfer, blob, why } => {
                 self.broken(now, conn, transfer, blob, why, out);
@@ -268,8 +280,17 @@ impl Node {
             }
             (Asked::Pairs, Rows::Pairs(rows)) => self.rejudge_pairs(now, rows),
             (Asked::Recovery, Rows::Recovery(recovery)) => self.rejudge_recovery(now, *recovery),
-            (Asked::Segments, Rows::Segments { rows, end }) => self.segments_read(rows, end, out),
+            (Asked::Segments, Rows::Segments { rows, end }) => {
+                self.segments_read(now, rows, end, out)
+            }
             (Asked::Missing, Rows::Held(held)) => self.missing_read(now, held, as_of),
+            (Asked::Expiry, Rows::Expiry { rows, more, next }) => {
+                open = true;
+                self.expiry_read(read, as_of, rows, more, next);
+            }
+            (Asked::Oldest(table), Rows::Oldest(found)) => {
+                open = self.oldest_read(read, as_of, table, found);
+            }
             (Asked::PassBack(conn), Rows::PassBack { rows, end }) => {
                 self.pass_back_read(conn, rows, end);
             }
@@ -296,6 +317,7 @@ impl Node {
         self.judge(now, out);
         self.claim(now);
         self.scan(out);
+        self.upkeep(now, out);
         self.look_up(out);
         self.page_receipts(out);
         self.adopt_orphans(now);
@@ -372,7 +394,8 @@ impl Node {
         let stop = self.stopping.then_some(self.drain_by);
         let stuck = self.stuck_deadline();
         let due = [self.conns_deadline(), self.full_deadline(), self.due_deadline()];
-        due.into_iter().chain([partials, stop, stuck]).flatten().min()
+        let due = due.into_iter().chain([self.upkeep_deadline()]);
+        due.chain([partials, stop, stuck]).flatten().min()
     }
 
     /// When the next delivery of a live session is due that is not due now.
@@ -382,7 +405,8 @@ impl Node {
         }
         let due = self.peers.values().filter(|p| !p.held).filter_map(|p| {
             let hop = self.peers.get(&p.hop()).filter(|hop| hop.session.is_some() && !hop.held)?;
-            let due = self.now.instant_of(p.next_due()?).max(hop.claim_at);
+            let opens = hop.contact.opens_at(self.now.wall).unwrap_or_default();
+            let due = self.now.instant_of(p.next_due()?.max(opens)).max(hop.claim_at);
             // What is due and not claimed waits for an input: an outcome, a commit, a HELLO.
             (due > self.now.mono).then_some(due)
         });

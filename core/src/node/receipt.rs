@@ -9,16 +9,16 @@
 //! beginning, and what is told twice changes nothing the second time. At most [`RECEIPTS_OPEN`] are
 //! told and unanswered at a time; an answer "later" frees its place and leaves the key.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::accept::{Known, Pending, What};
 use super::deliver::STEP_ROWS;
+pub(super) use super::passing::Passing;
 use super::types::{Action, Note};
 use super::{Asked, Mode, Node};
 use crate::code::Cause;
 use crate::id::{ConnId, SegmentId, Seq, SiteNo, TransferNo};
-use crate::ledger::keys_upkeep::{self, ExpiryKind};
+use crate::ledger::keys_upkeep::ExpiryKind;
 use crate::ledger::read::ReadRequest;
 use crate::ledger::rows::{DeliveryRow, SegmentRow, State};
 use crate::ledger::rows_upkeep::ReceiptRow;
@@ -28,56 +28,6 @@ use crate::segment::Destinations;
 use crate::session::Promise;
 use crate::time::{Now, UnixMillis};
 use crate::wire::{Receipt, ReceiptOutcome};
-
-/// A receipt that a peer was told and has not answered.
-#[derive(Clone, Debug)]
-struct Open {
-    seq: Seq,
-    /// How often it was told: only the last answer speaks of what it says now.
-    told: u32,
-    /// Its row with everything staged.
-    row: ReceiptRow,
-}
-
-/// Receipts on their way to one peer.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Passing {
-    open: BTreeMap<(SegmentId, SiteNo), Open>,
-    /// How far the ledger was paged.
-    after: Option<(Seq, SiteNo)>,
-    /// Whether there may be more behind that.
-    more: bool,
-    reading: bool,
-    /// Whether something was left out in front of where the page under way will end.
-    rewind: bool,
-}
-
-impl Passing {
-    /// Everything is read again from the beginning; what is open stays open.
-    pub fn start_over(&mut self) {
-        (self.after, self.more, self.reading, self.rewind) = (None, true, false, false);
-    }
-
-    /// This one is not told now: a later page has it.
-    fn left_out(&mut self, seq: Seq, site: SiteNo) {
-        self.more = true;
-        if self.reading {
-            self.rewind = true;
-        } else if self.after >= Some((seq, site)) {
-            self.after = None;
-        }
-    }
-
-    fn page_read(&mut self, last: Option<(Seq, SiteNo)>, end: bool) {
-        self.reading = false;
-        if core::mem::take(&mut self.rewind) {
-            self.after = None;
-        } else {
-            self.after = last.or(self.after);
-            self.more = !end;
-        }
-    }
-}
 
 impl Node {
     /// A hop has it for a site behind it: the row waits for that site's receipt, and nothing is
@@ -178,17 +128,14 @@ impl Node {
     fn put_receipt(&mut self, seq: Seq, site: SiteNo, row: ReceiptRow, expires: bool) {
         self.stage.batch.put(Table::Receipts, &keys::delivery(seq, site), &row);
         if expires {
-            let key = keys::delivery(seq, site);
             let at = UnixMillis(row.expires_at);
-            let key = keys_upkeep::expiry(at, ExpiryKind::Receipt, &key);
-            self.stage.batch.put_key(Table::Expiry, &key);
+            self.expire_at(at, ExpiryKind::Receipt, &keys::delivery(seq, site));
         }
         for peer in row.owed_to() {
             let conn = self.peers.get(&peer).and_then(|p| p.session);
             let session = conn.and_then(|c| self.conns.get_mut(&c)).and_then(|c| c.peer.as_mut());
-            let open = session.and_then(|s| s.passing.open.get_mut(&(row.id, site)));
-            if let Some(open) = open {
-                open.row = row.clone();
+            if let Some(session) = session {
+                session.passing.row_is(site, &row);
             }
         }
         self.book.set_receipt(self.stage.number(), seq, site, row);
@@ -204,13 +151,9 @@ impl Node {
         let Some(conn) = self.peers.get(&peer).and_then(|p| p.session) else { return };
         let session = self.conns.get_mut(&conn).and_then(|c| c.peer.as_mut());
         let Some(session) = session.filter(|s| s.ready.is_some()) else { return };
-        let (passing, key) = (&mut session.passing, (row.id, site));
-        if passing.open.len() >= RECEIPTS_OPEN && !passing.open.contains_key(&key) {
-            return passing.left_out(seq, site);
+        if !session.passing.tell(seq, site, row, RECEIPTS_OPEN) {
+            return;
         }
-        let fresh = || Open { seq, told: 0, row: row.clone() };
-        let open = passing.open.entry(key).or_insert_with(fresh);
-        open.told = open.told.saturating_add(1);
         let outcome = match row.cause {
             0 => ReceiptOutcome::Delivered,
             cause => ReceiptOutcome::Failed(cause),
@@ -223,13 +166,8 @@ impl Node {
     pub(super) fn receipt_unsaid(&mut self, conn: ConnId, receipt: &Receipt) {
         let Some(site) = self.sites.get(&receipt.site).copied() else { return };
         let session = self.conns.get_mut(&conn).and_then(|c| c.peer.as_mut());
-        let Some(passing) = session.map(|s| &mut s.passing) else { return };
-        let key = (receipt.id, site);
-        if let Some(open) = passing.open.get_mut(&key) {
-            open.told = open.told.saturating_sub(1);
-            if open.told == 0 {
-                passing.open.remove(&key);
-            }
+        if let Some(session) = session {
+            session.passing.answered(receipt.id, site);
         }
     }
 
@@ -246,12 +184,7 @@ impl Node {
         let session = self.conns.get_mut(&conn).and_then(|c| c.peer.as_mut());
         let Some(session) = session else { return };
         let (peer, passing) = (session.site, &mut session.passing);
-        let Some(open) = passing.open.get_mut(&(id, site)) else { return };
-        open.told = open.told.saturating_sub(1);
-        if open.told > 0 {
-            return;
-        }
-        let Some(Open { seq, mut row, .. }) = passing.open.remove(&(id, site)) else { return };
+        let Some((seq, mut row)) = passing.answered(id, site) else { return };
         if later {
             return;
         }
@@ -275,11 +208,8 @@ impl Node {
         let mut wanted = Vec::new();
         for (conn, state) in &mut self.conns {
             let Some(session) = state.peer.as_mut().filter(|s| s.ready.is_some()) else { continue };
-            let passing = &mut session.passing;
-            let open = passing.open.len();
-            if passing.more && !passing.reading && open <= RECEIPTS_OPEN / 2 {
-                passing.reading = true;
-                wanted.push((*conn, session.site, passing.after, RECEIPTS_OPEN - open));
+            if let Some((after, limit)) = session.passing.wants_page(RECEIPTS_OPEN) {
+                wanted.push((*conn, session.site, after, limit));
             }
         }
         for (conn, peer, after, limit) in wanted {
@@ -300,7 +230,7 @@ impl Node {
             match self.book.receipt(seq, site).cloned().or(row) {
                 Some(row) if row.is_owed_to(peer) => {
                     let session = self.conns.get(&conn).and_then(|c| c.peer.as_ref());
-                    if session.is_some_and(|s| !s.passing.open.contains_key(&(row.id, site))) {
+                    if session.is_some_and(|s| !s.passing.is_open(row.id, site)) {
                         self.tell(peer, seq, site, &row);
                     }
                 }

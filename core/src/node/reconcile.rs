@@ -41,6 +41,8 @@ pub(super) struct Reconcile {
     startup: VecDeque<Box<InflightFound>>,
     /// Blob counter at start-up: a file from there on is never an orphan.
     below: BlobNo,
+    /// Segments held at start-up.
+    total: u64,
     phase: Phase,
     after: Option<Seq>,
     slice_end: Option<Seq>,
@@ -52,10 +54,11 @@ pub(super) struct Reconcile {
 }
 
 impl Reconcile {
-    pub fn new(inflight: Vec<InflightFound>, below: BlobNo) -> Reconcile {
+    pub fn new(inflight: Vec<InflightFound>, below: BlobNo, total: u64) -> Reconcile {
         Reconcile {
             startup: inflight.into_iter().map(Box::new).collect(),
             below,
+            total,
             phase: Phase::Read,
             after: None,
             slice_end: None,
@@ -76,6 +79,10 @@ impl Reconcile {
     /// The slice under way is void: it is read again.
     pub fn again(&mut self) {
         self.phase = Phase::Read;
+    }
+
+    pub fn total(&self) -> u64 {
+        self.total
     }
 
     pub fn is_done(&self) -> bool {
@@ -124,7 +131,8 @@ impl Node {
     pub(super) fn reconcile_slice(&mut self, out: &mut Vec<Action>) {
         let idle = self.reconcile.startup.is_empty()
             && self.reconcile.orphans.is_empty()
-            && matches!(self.mode, Mode::Normal);
+            && matches!(self.mode, Mode::Normal)
+            && self.upkeep.has_room();
         if !idle || self.stopping {
             return;
         }
@@ -152,6 +160,7 @@ impl Node {
 
     pub(super) fn segments_read(
         &mut self,
+        now: Now,
         rows: Vec<(Seq, Option<SegmentRow>)>,
         end: bool,
         out: &mut Vec<Action>,
@@ -167,7 +176,10 @@ impl Node {
             match row {
                 // Found missing before, and dealt with.
                 Some(row) if row.loss == Some(Loss::Gone) => {}
-                Some(row) => wanted.push((seq, row.body, row.size)),
+                Some(row) => {
+                    self.came_by(now, seq, &row);
+                    wanted.push((seq, row.body, row.size));
+                }
                 None => {
                     let what = alloc::format!("segment number {seq}");
                     out.push(Action::Note(Note::Quarantined { what }));
@@ -199,6 +211,9 @@ impl Node {
         as_of: crate::id::BatchNo,
     ) {
         for held in held.into_iter().flatten() {
+            if self.book.is_gone(held.seq) {
+                continue;
+            }
             let segment = self.book.segment(held.seq).cloned().unwrap_or(held.row);
             self.lost(held.seq, &segment);
             for (site, row) in held.deliveries {
@@ -208,24 +223,26 @@ impl Node {
                 };
                 let Some(row) = row else { continue };
                 if matches!(row.state, State::Scheduled | State::Failed) {
-                    self.prune(now, site, held.seq, row, &segment);
+                    self.prune(now, site, held.seq, row, &segment, Cause::Missing);
                 }
             }
         }
         self.slice_done();
     }
 
-    fn prune(
+    /// A delivery that waits is given up.
+    pub(super) fn prune(
         &mut self,
         now: Now,
         site: SiteNo,
         seq: Seq,
         row: crate::ledger::rows::DeliveryRow,
         segment: &SegmentRow,
+        cause: Cause,
     ) {
         let key = super::deliver::due_key(site, seq, &row, segment);
         self.stage.batch.del(Table::Due, &key.key());
-        self.give_up(now, site, seq, row, segment, Cause::Missing);
+        self.give_up(now, site, seq, row, segment, cause);
         let window = self.peers.get_mut(&site).and_then(|p| p.window(key.class).remove(&key));
         if window.is_some() {
             self.book.release(seq);

@@ -6,19 +6,21 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::book::Book;
+use super::bounds::Bounds;
 use super::incoming::Incoming;
 use super::peer::Peer;
 use super::reconcile::Reconcile;
 use super::stage::Stage;
 use super::types::ReconcileSummary;
+use super::upkeep::Upkeep;
 use super::{Mode, Node};
 use crate::config::Config;
 use crate::gate::Gate;
-use crate::id::{BatchNo, BlobNo, ReadNo, SegmentId, SiteNo};
+use crate::id::{BatchNo, BlobNo, ReadNo, SiteNo};
 use crate::ledger::read::Recovery;
 use crate::ledger::rows::{MetaName, PeerRow};
 use crate::ledger::{FORMAT, Table, keys};
-use crate::schedule::jitter_key;
+use crate::schedule::Contact;
 use crate::store::Space;
 use crate::time::{Instant, Now, UnixMillis};
 
@@ -62,6 +64,7 @@ impl Node {
         incoming.load(&recovery);
         let committed = BatchNo(recovery.meta_value(MetaName::Batch));
         let below = BlobNo(stage.meta.next_blob);
+        let reconcile = Reconcile::new(recovery.inflight.clone(), below, stage.meta.segments);
         let mut book = Book::default();
         book.committed(committed);
         let mut node = Node {
@@ -85,8 +88,10 @@ impl Node {
             incoming,
             reads: BTreeMap::new(),
             last_read: ReadNo(0),
-            reconcile: Reconcile::new(recovery.inflight.clone(), below),
+            reconcile,
             summary: ReconcileSummary::default(),
+            upkeep: Upkeep::new(),
+            bounds: Bounds::default(),
             stopping: false,
             drain_by: Instant::FAR,
             drained: false,
@@ -112,8 +117,10 @@ impl Node {
             if let Some(peer) = self.peers.get_mut(&site) {
                 peer.known = true;
                 peer.address = known.address;
-                let pair = alloc::format!("{} {}", self.config.name, peer.name);
-                peer.jitter = jitter_key(&SegmentId([0; 32]), &pair, 0);
+                peer.pair = alloc::format!("{} {}", self.config.name, peer.name);
+                peer.rate = known.rate_limit;
+                // That they can be read was judged with the configuration.
+                peer.contact = Contact::parse(&known.window).unwrap_or_default();
                 // Of two sites that start together, the one whose session would stay dials first.
                 if peer.name < self.config.name {
                     peer.dial_at = self.now.mono.after(SECOND_DIAL);

@@ -8,7 +8,7 @@ use crate::code::Cause;
 use crate::id::{Seq, SiteNo};
 use crate::ledger::Table;
 use crate::ledger::keys;
-use crate::ledger::keys_upkeep::{self, ExpiryKind};
+use crate::ledger::keys_upkeep::ExpiryKind;
 use crate::ledger::rows::{DeliveryRow, SegmentRow, State};
 use crate::ledger::rows_upkeep::AuditRow;
 use crate::time::{Now, UnixMillis};
@@ -103,10 +103,8 @@ impl Node {
         self.book.set_segment(self.stage.number(), seq, segment);
     }
 
-    /// Something changed that may let a segment go: it is judged soon, on fresh rows.
-    #[allow(dead_code, reason = "retention calls it")]
+    /// Something changed that may let a segment go: it is judged then, on fresh rows.
     pub(super) fn reconsider(&mut self, at: UnixMillis, seq: Seq) {
-        let key = keys_upkeep::expiry(at, ExpiryKind::Keep, &keys::seq(seq));
-        self.stage.batch.put_key(Table::Expiry, &key);
+        self.expire_at(at, ExpiryKind::Keep, &keys::seq(seq));
     }
 }

@@ -9,7 +9,7 @@ use super::types::Note;
 use crate::code::Cause;
 use crate::id::{BatchNo, BlobDigest, BlobNo, BodyNo, Epoch, Handle, Seq, SiteNo};
 use crate::ledger::read::Recovery;
-use crate::ledger::rows::{CounterRow, MetaName, MetaRow, State};
+use crate::ledger::rows::{CounterRow, INBOUND, MetaName, MetaRow, State};
 use crate::ledger::{Table, keys};
 use crate::limits::{BATCH_BYTES, BATCH_ROWS, GROWTH_ROWS};
 use crate::store::Batch;
@@ -66,6 +66,8 @@ pub(super) struct Meta {
     pub used: u64,
     pub segments: u64,
     pub unplaced: u64,
+    pub remembered: u64,
+    pub audit_rows: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -140,6 +142,8 @@ impl Stage {
             used: value(MetaName::UsedBytes),
             segments: value(MetaName::Segments),
             unplaced: value(MetaName::Unplaced),
+            remembered: value(MetaName::Remembered),
+            audit_rows: value(MetaName::AuditRows),
         };
         self.written = Meta::default();
         self.dirty.clear();
@@ -207,6 +211,7 @@ impl Stage {
     pub fn next_audit(&mut self) -> u64 {
         let number = self.meta.next_audit;
         self.meta.next_audit += 1;
+        self.meta.audit_rows += 1;
         number
     }
 
@@ -235,6 +240,42 @@ impl Stage {
     /// A counter as it is in the ledger: nobody is told "delivered" before it is durable.
     pub fn counter(&self, site: SiteNo, state: State) -> CounterRow {
         self.durable.get(&(site, state as u8)).copied().unwrap_or_default()
+    }
+
+    /// So many bytes more are charged, for content that comes from `site`; 0 is here.
+    pub fn charge(&mut self, site: SiteNo, bytes: u64) {
+        self.meta.used = self.meta.used.saturating_add(bytes);
+        self.inbound_row(site, |row| row.bytes = row.bytes.saturating_add(bytes));
+    }
+
+    /// … and so many less.
+    pub fn uncharge(&mut self, site: SiteNo, bytes: u64) {
+        self.meta.used = self.meta.used.saturating_sub(bytes);
+        self.inbound_row(site, |row| row.bytes = row.bytes.saturating_sub(bytes));
+    }
+
+    /// A segment from `site` is held.
+    pub fn segment_in(&mut self, site: SiteNo) {
+        self.meta.segments += 1;
+        self.inbound_row(site, |row| row.count += 1);
+    }
+
+    /// A segment from `site` is held no more.
+    pub fn segment_out(&mut self, site: SiteNo) {
+        self.meta.segments = self.meta.segments.saturating_sub(1);
+        self.inbound_row(site, |row| row.count = row.count.saturating_sub(1));
+    }
+
+    fn inbound_row(&mut self, site: SiteNo, change: impl FnOnce(&mut CounterRow)) {
+        if site != SiteNo(0) {
+            change(self.counters.entry((site, INBOUND)).or_default());
+            self.dirty.insert((site, INBOUND));
+        }
+    }
+
+    /// Bytes charged for what came from a peer.
+    pub fn inbound(&self, site: SiteNo) -> u64 {
+        self.counters.get(&(site, INBOUND)).map_or(0, |row| row.bytes)
     }
 
     pub fn intend(&mut self, intent: Intent) {
@@ -282,6 +323,8 @@ impl Stage {
             (MetaName::UsedBytes, meta.used, old.used),
             (MetaName::Segments, meta.segments, old.segments),
             (MetaName::Unplaced, meta.unplaced, old.unplaced),
+            (MetaName::Remembered, meta.remembered, old.remembered),
+            (MetaName::AuditRows, meta.audit_rows, old.audit_rows),
         ];
         for (name, value, before) in rows {
             if value != before {
@@ -292,14 +335,15 @@ impl Stage {
             // The first batch of a run writes every counter, zeros too.
             let format = MetaRow { value: crate::ledger::FORMAT.into() };
             self.batch.put(Table::Meta, MetaName::Format.key(), &format);
-            self.batch.put(Table::Meta, MetaName::UsedBytes.key(), &MetaRow { value: meta.used });
-            self.batch.put(
-                Table::Meta,
-                MetaName::Segments.key(),
-                &MetaRow { value: meta.segments },
-            );
-            let unplaced = MetaRow { value: meta.unplaced };
-            self.batch.put(Table::Meta, MetaName::Unplaced.key(), &unplaced);
+            for (name, value) in [
+                (MetaName::UsedBytes, meta.used),
+                (MetaName::Segments, meta.segments),
+                (MetaName::Remembered, meta.remembered),
+                (MetaName::Unplaced, meta.unplaced),
+                (MetaName::AuditRows, meta.audit_rows),
+            ] {
+                self.batch.put(Table::Meta, name.key(), &MetaRow { value });
+            }
         }
         self.written = meta;
         let mut written = Vec::new();

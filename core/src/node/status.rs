@@ -55,6 +55,7 @@ impl Node {
             space: self.space,
             full: !matches!(self.mode, Mode::Normal) || self.short.is_some(),
             reconciling: !self.reconcile.is_done(),
+            reconciled: (self.summary.checked, self.reconcile.total()),
             stopping: self.stopping,
             commits: self.stage.commits,
             peers: self.peers.values().map(|p| self.peer_status(now, p)).collect(),
@@ -63,6 +64,7 @@ impl Node {
 
     fn peer_status(&self, now: Now, peer: &Peer) -> PeerStatus {
         let conn = peer.session.and_then(|c| self.conns.get(&c)).and_then(|c| c.peer.as_ref());
+        let hop = self.peers.get(&peer.hop());
         let wait = peer.dial_at.max(peer.claim_at);
         let waits = wait > now.mono;
         let oldest = peer.windows.iter().filter_map(|w| w.first());
@@ -79,6 +81,7 @@ impl Node {
             counters: STATES.map(|state| self.stage.counter(peer.site, state)),
             sending: peer.flights.values().map(|f| f.sent).sum(),
             retry_at: waits.then(|| now.wall.after(wait.since(now.mono))),
+            opens_at: hop.and_then(|hop| hop.contact.opens_at(now.wall)),
             next_due: peer.next_due(),
             oldest: oldest
                 .filter_map(|(key, _)| accepted(key.seq))

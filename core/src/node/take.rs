@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use super::Node;
 use super::accept::{No, Pending, full, inline_charge};
 use super::types::Note;
+use super::upkeep::Want;
 use crate::code::Refusal;
 use crate::id::{BlobDigest, BlobNo, Handle, Seq, SiteNo};
 use crate::ledger::Table;
@@ -23,10 +24,10 @@ use crate::wire::Offer;
 
 impl Node {
     /// A parked body becomes a row of `bodies` in the staged batch.
-    pub(super) fn inline(&mut self, handle: Handle, size: u64) -> Body {
+    pub(super) fn inline(&mut self, handle: Handle, size: u64, source: SiteNo) -> Body {
         let number = self.stage.next_body();
         self.stage.put_body(number, handle, size);
-        self.stage.meta.used = self.stage.meta.used.saturating_add(inline_charge(size));
+        self.stage.charge(source, inline_charge(size));
         Body::Inline(number)
     }
 
@@ -77,8 +78,8 @@ impl Node {
         let sites = self.destinations(&submission.to, SiteNo(0), "", true)?;
         let body = match submission.content {
             Content::Parked(handle) => {
-                self.admit_bytes(inline_charge(submission.size), true)?;
-                self.inline(handle, submission.size)
+                self.admit_bytes(Want::segment(inline_charge(submission.size), SiteNo(0)))?;
+                self.inline(handle, submission.size, SiteNo(0))
             }
             Content::Blob(blob) if !self.incoming.contains(blob) => {
                 let text = format!("content file {blob} is no longer reserved");
@@ -127,7 +128,7 @@ impl Node {
     pub(super) fn take(&mut self, now: Now, row: SegmentRow, sites: &[SiteNo]) -> Seq {
         let seq = self.stage.next_seq();
         let batch = self.stage.number();
-        self.stage.meta.segments += 1;
+        self.stage.segment_in(SiteNo(row.from));
         self.stage.batch.put(Table::Segments, &keys::seq(seq), &row);
         self.stage.batch.put(Table::Ids, &keys::id(&row.id), &IdRow { seq });
         // What is for every peer and owed to none yet waits for peers to come.
@@ -135,10 +136,9 @@ impl Node {
             self.stage.batch.put_key(Table::Unmet, &keys::unmet(now.wall, seq));
         }
         if let Some(at) = row.meta.expires() {
-            let key = keys_upkeep::expiry(at, ExpiryKind::Segment, &keys::seq(seq));
-            self.stage.batch.put_key(Table::Expiry, &key);
+            self.expire_at(at, ExpiryKind::Segment, &keys::seq(seq));
         }
-        self.book.set_id(batch, row.id, seq);
+        self.book.set_id(batch, row.id, Some(seq));
         let from = self.peers.get(&SiteNo(row.from)).map(|p| p.name.clone()).unwrap_or_default();
         self.stage.note(Note::Accepted { id: row.id, seq, size: row.size, from });
         self.book.set_segment(batch, seq, row.clone());
@@ -178,22 +178,35 @@ impl Node {
         found: &Found,
     ) -> Body {
         let batch = self.stage.number();
-        let same = self.book.blob(&digest).or(found.blob).filter(|(_, row)| row.size == size);
+        let same = self.blob_of(&digest, found.blob).filter(|(_, row)| row.size == size);
         if let Some((other, mut row)) = same {
             if !self.config.planted(Plant::B2) {
                 row.refs = row.refs.saturating_add(1);
             }
             self.stage.batch.put(Table::Blobs, &keys::blob(other), &row);
-            self.book.set_blob(batch, other, row);
+            self.book.set_blob(batch, other, Some(row));
             self.doom_incoming(blob);
             return Body::Blob(other);
         }
-        let row = BlobRow { digest, size, refs: 1 };
+        let owner = self.incoming.source(blob).filter(|source| *source != 0);
+        let row = BlobRow { digest, size, refs: 1, owner };
         self.stage.batch.put(Table::Blobs, &keys::blob(blob), &row);
         self.stage.batch.put(Table::Digests, &digest.0, &DigestRow { blob });
-        self.book.set_blob(batch, blob, row);
+        self.book.set_blob(batch, blob, Some(row));
+        self.book.set_digest(batch, digest, Some(blob));
         self.close_incoming(blob, size);
         Body::Blob(blob)
+    }
+
+    /// The content file that a digest leads to, staged changes included; `found` is what was read.
+    fn blob_of(
+        &self,
+        digest: &BlobDigest,
+        found: Option<(BlobNo, BlobRow)>,
+    ) -> Option<(BlobNo, BlobRow)> {
+        let blob = self.book.digest(digest).unwrap_or(found.map(|(blob, _)| blob))?;
+        let read = found.filter(|(number, _)| *number == blob).map(|(_, row)| row);
+        Some((blob, self.book.blob(blob).unwrap_or(read)?))
     }
 
     /// A segment owns its blob.

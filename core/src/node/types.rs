@@ -193,6 +193,17 @@ pub enum Note {
         /// How many acknowledged.
         acks: u32,
     },
+    /// A segment is not kept here any more (after commit).
+    Removed {
+        /// The segment.
+        id: SegmentId,
+        /// Its name.
+        name: String,
+        /// Its length.
+        size: u64,
+        /// `evict`, `release` or `expire`.
+        how: &'static str,
+    },
     /// An offer or submission was refused.
     Refused {
         /// Stable code.
@@ -284,6 +295,8 @@ pub struct Status {
     pub full: bool,
     /// Whether start-up reconciliation is still under way.
     pub reconciling: bool,
+    /// Segments it has looked at so far, and how many there were at the start.
+    pub reconciled: (u64, u64),
     /// Whether it is stopping.
     pub stopping: bool,
     /// Batches committed since the start, and their rows.
@@ -309,6 +322,8 @@ pub struct PeerStatus {
     pub sending: u64,
     /// When it will be dialled or offered again, if it is backing off.
     pub retry_at: Option<UnixMillis>,
+    /// When its contact window opens, if it is closed (`window`).
+    pub opens_at: Option<UnixMillis>,
     /// Due time of its oldest waiting delivery in memory.
     pub next_due: Option<UnixMillis>,
     /// Accept time of its oldest waiting delivery in memory.

@@ -9,7 +9,6 @@ use alloc::collections::BTreeMap;
 use crate::id::{ReadNo, Seq};
 use crate::ledger::keys::DueKey;
 use crate::ledger::rows::DeliveryRow;
-use crate::time::UnixMillis;
 
 /// How far a window knows the ledger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,11 +67,6 @@ impl Window {
     /// The first entry.
     pub fn first(&self) -> Option<(&DueKey, &DeliveryRow)> {
         self.entries.first_key_value()
-    }
-
-    /// Whether its first entry is due.
-    pub fn is_due(&self, now: UnixMillis) -> bool {
-        self.entries.first_key_value().is_some_and(|(key, _)| key.at <= now)
     }
 
     pub fn pop(&mut self) -> Option<(DueKey, DeliveryRow)> {

@@ -15,17 +15,25 @@ pub struct Backoff {
 
 impl Backoff {
     /// The wait after the `failures`-th failure in a row (0 counts as 1): `initial` doubled for each
-    /// failure after the first, plus up to half of that as jitter, at most `max`. Never decreases with
-    /// `failures` for one `key`-function, never overflows.
+    /// failure after the first, plus up to half of that as jitter. Once that could come to more than
+    /// three quarters of `max`, it is drawn from the last quarter below `max`, so that many who wait
+    /// for the same thing do not come back at the same time for ever.
+    ///
+    /// Never less than `initial`, never more than `max`, never overflows; for any two keys, no shorter
+    /// after one more failure until that last quarter is reached, and never below it again.
     #[must_use]
     pub fn delay(&self, failures: u64, key: u64) -> Duration {
         let initial = millis(self.initial).max(1);
         let max = millis(self.max).max(initial);
         let doublings = failures.saturating_sub(1).min(63);
-        let base = initial.saturating_mul(1u64 << doublings).min(max);
-        // Half the base at most, so that the next step's base is never below this step's delay.
-        let jitter = (base / 2).min(scale(base / 2, key));
-        Duration::from_millis(base.saturating_add(jitter).min(max))
+        let base = initial.saturating_mul(1u64 << doublings);
+        let (least, most) = if base > max / 2 {
+            ((max - max / 4).max(initial), max)
+        } else {
+            // Half the base at most, so that the next step's base is never below this step's delay.
+            (base, base + base / 2)
+        };
+        Duration::from_millis(least + scale(most - least, key))
     }
 }
 

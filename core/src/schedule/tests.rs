@@ -1,5 +1,7 @@
 //! Properties of backoff and shares.
 
+use alloc::format;
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use quickcheck::quickcheck;
@@ -16,11 +18,15 @@ quickcheck! {
         initial <= delay && delay <= max && !delay.is_zero()
     }
 
-    fn a_delay_never_shrinks_with_more_failures(initial: u32, max: u32, failures: u32, keys: (u64, u64)) -> bool {
+    /// Until the last quarter is reached, whatever the keys; from then on it stays in that quarter.
+    fn a_delay_never_shrinks_with_more_failures(initial: u32, max: u32, failures: u8, keys: (u64, u64)) -> bool {
         let initial = Duration::from_millis(u64::from(initial) + 1);
-        let backoff = Backoff { initial, max: initial.max(Duration::from_millis(max.into())) };
-        let failures = u64::from(failures);
-        backoff.delay(failures, keys.0) <= backoff.delay(failures + 1, keys.1) || failures == 0
+        let max = initial.max(Duration::from_millis(max.into()));
+        let backoff = Backoff { initial, max };
+        let failures = u64::from(failures) + 1;
+        let (before, after) = (backoff.delay(failures, keys.0), backoff.delay(failures + 1, keys.1));
+        let quarter = max - Duration::from_millis(max.as_millis() as u64 / 4);
+        after >= before.min(quarter)
     }
 
     fn jitter_depends_on_nothing_but_its_key(id: u8, attempt: u64) -> bool {
@@ -38,6 +44,23 @@ fn extreme_attempts_neither_overflow_nor_vanish() {
             let delay = backoff.delay(failures, u64::MAX);
             assert!(!delay.is_zero() && delay <= max, "{failures} {delay:?}");
         }
+    }
+}
+
+#[test]
+fn delays_differ_at_the_cap_too() {
+    let max = Duration::from_secs(900);
+    let backoff = Backoff { initial: Duration::from_secs(1), max };
+    for failures in [11, 12, 1 << 20, u64::MAX] {
+        let id = SegmentId([3; 32]);
+        let delay = |peer: &str| backoff.delay(failures, jitter_key(&id, peer, failures));
+        let mut delays: Vec<Duration> = (0..100).map(|n| delay(&format!("site-{n}"))).collect();
+        assert!(delays.iter().all(|d| (max * 3 / 4..=max).contains(d)), "{delays:?}");
+        delays.sort_unstable();
+        delays.dedup();
+        assert!(delays.len() > 90, "{} of 100 differ", delays.len());
+        let spread = delays[delays.len() - 1] - delays[0];
+        assert!(spread > max / 5, "they are spread over {spread:?}");
     }
 }
 

@@ -197,6 +197,14 @@ pub enum SessionEvent {
         /// Bytes.
         sent: u64,
     },
+    /// Another [`crate::limits::ARRIVED_EVERY`] bytes of an accepted transfer have arrived, durable or
+    /// not.
+    Arrived {
+        /// The transfer.
+        transfer: TransferNo,
+        /// The blob.
+        blob: BlobNo,
+    },
     /// The peer's credit is used up by waiting content: more allowance would help.
     Wants,
     /// A receipt on its way to the origin.
@@ -293,6 +301,8 @@ pub enum SessionCommand {
     },
     /// The session may have so many bytes of received content in memory from now on.
     Allowance(u64),
+    /// At most so many bytes of content per second may be sent from now on. Comes before the start.
+    Pace(u64),
     /// An answer to a question.
     Answer {
         /// Number of the request.

@@ -158,7 +158,7 @@ pub(crate) fn received() -> SegmentRow {
 }
 
 fn content(v: &mut impl Visit) {
-    let blob = BlobRow { digest: digest(), size: 100_000, refs: 2 };
+    let blob = BlobRow { digest: digest(), size: 100_000, refs: 2, owner: Some(3) };
     v.row(Table::Blobs, "BlobRow", &keys::blob(BLOB), &blob);
     let known = Key::EMPTY.and(&digest().0);
     v.row(Table::Digests, "DigestRow", &known, &DigestRow { blob: BLOB });

@@ -46,6 +46,7 @@ fn keys_are_the_same_bytes_for_ever() {
         ("export", &upkeep::export(RULE, SEQ)),
         ("watched", &upkeep::watched(RULE, &bytes32(0x33))),
         ("expiry", &upkeep::expiry(AT, ExpiryKind::Segment, &keys::seq(SEQ))),
+        ("remembered_age", &upkeep::remembered_age(AT, &segment_id())),
         ("owner_segment", &upkeep::owner(BLOB, &Owner::Segment(SEQ))),
         ("owner_shard", &upkeep::owner(BLOB, &Owner::Shard(shard.clone()))),
         ("quarantine_row", &upkeep::quarantine(&row)),

@@ -82,7 +82,7 @@ fields! {
     }
     InflightRow { epoch }
     IdRow { seq }
-    BlobRow { digest, size, refs }
+    BlobRow { digest, size, refs, owner }
     DigestRow { blob }
     DoomedRow { size, owner }
     IncomingRow { digest, source, reserved, offset, chain, expires_at }

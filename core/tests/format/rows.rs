@@ -42,6 +42,7 @@ fn every_table_with_rows_has_an_example() {
         Table::Handed,
         Table::Expiry,
         Table::Unmet,
+        Table::RememberedAge,
         Table::Owners,
         Table::ByNode,
         Table::ShardDeadlines,

@@ -190,7 +190,16 @@ fn unnoticed(table: Table, key: &[u8], value: &[u8]) -> bool {
     match table {
         Table::Counters => counter(),
         Table::Sources => source(),
-        Table::Meta => key == MetaName::NextRedemption.key() || key == MetaName::NextAudit.key(),
+        // What counts nothing may be missing, and so may numbers that nobody has asked for.
+        Table::Meta => [
+            MetaName::NextRedemption,
+            MetaName::NextAudit,
+            MetaName::Remembered,
+            MetaName::AuditRows,
+            MetaName::Unplaced,
+        ]
+        .iter()
+        .any(|name| key == name.key()),
         Table::Audit | Table::Peers => true,
         _ => false,
     }

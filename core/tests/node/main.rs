@@ -2,13 +2,18 @@
 //! well.
 
 mod again;
+mod books;
 mod check;
 mod full;
 mod hop;
+mod keep;
 mod life;
+mod pace;
 mod receipts;
 mod receive;
+mod reconcile;
 mod relay;
 mod routes;
 mod site;
 mod start;
+mod takeover;

@@ -11,8 +11,7 @@ use consign_core::config::{Config, PeerConfig};
 use consign_core::id::{BlobDigest, BlobNo, ConnId, Handle, SegmentId, Seq, SiteNo, TransferNo};
 use consign_core::ledger::check::{self, Finding, Watch};
 use consign_core::ledger::read::{self, ReadRequest, Recovery};
-use consign_core::ledger::rows::{CounterRow, DeliveryRow, SegmentRow, State};
-use consign_core::ledger::rows_upkeep::ReceiptRow;
+use consign_core::ledger::rows::{DeliveryRow, SegmentRow};
 use consign_core::ledger::{Table, codec, keys};
 use consign_core::mem::MemStore;
 use consign_core::node::{Action, Input, Node, Note};
@@ -219,7 +218,11 @@ impl Site {
     }
 
     pub fn hello(&mut self, conn: ConnId, name: &str) {
-        let limits = PeerLimits { name: name.to_string(), max_segment: None, max_offers: 64 };
+        self.hello_with(conn, name, 64);
+    }
+
+    pub fn hello_with(&mut self, conn: ConnId, name: &str, max_offers: u32) {
+        let limits = PeerLimits { name: name.to_string(), max_segment: None, max_offers };
         self.input(Input::Session(conn, SessionEvent::Ready(limits)));
     }
 
@@ -250,6 +253,18 @@ impl Site {
         class: Class,
     ) -> SegmentId {
         let body = format!("content of {name}").into_bytes();
+        self.submit_body(client, ticket, name, to, class, body)
+    }
+
+    pub fn submit_body(
+        &mut self,
+        client: ConnId,
+        ticket: u32,
+        name: &str,
+        to: &[&str],
+        class: Class,
+        body: Vec<u8>,
+    ) -> SegmentId {
         let digest = BlobDigest(*blake3::hash(&body).as_bytes());
         let meta = Meta { name: name.to_string(), class, ..Meta::default() };
         let id = segment_id(&meta, &digest);
@@ -277,6 +292,29 @@ impl Site {
         let told = self.take_told(client);
         let queued = matches!(&told[..], [SessionCommand::Promised(_)]);
         assert!(queued, "{name}: {told:?}");
+        self.input(Input::Closed { conn: client, why: String::new() });
+        id
+    }
+
+    /// Submits a file of `size` bytes and waits until it is queued.
+    pub fn queue_file(&mut self, name: &str, to: &str, class: Class, size: usize) -> SegmentId {
+        let client = self.client();
+        let ticket = TransferNo(1);
+        let reserve = SessionEvent::Reserve { ticket, size: Some(size as u64) };
+        self.input(Input::Session(client, reserve));
+        self.settle();
+        let (blob, _, _) = accepted(self);
+        let body = name.as_bytes().iter().copied().cycle().take(size).collect::<Vec<u8>>();
+        write(self, client, blob, 0, &body);
+        self.store.request(client, StoreRequest::Finish { blob });
+        let digest = BlobDigest(*blake3::hash(&body).as_bytes());
+        let meta = Meta { name: name.to_string(), class, ..Meta::default() };
+        let id = segment_id(&meta, &digest);
+        let to = Destinations::named(vec![to.to_string()]).unwrap();
+        let (size, content) = (size as u64, Content::Blob(blob));
+        let submission = Box::new(Submission { meta, to, id, digest, size, content });
+        self.input(Input::Session(client, SessionEvent::Submit { ticket, submission }));
+        self.settle();
         self.input(Input::Closed { conn: client, why: String::new() });
         id
     }
@@ -363,92 +401,6 @@ impl Site {
     pub fn site(&self, peer: &str) -> SiteNo {
         let all = recovery(&self.store);
         all.peers.iter().find(|(_, row)| row.name == peer).unwrap().0
-    }
-
-    /// How many keys of `pass_back` the receipts call for; each must be there.
-    fn owed_receipts(&self) -> usize {
-        let (snapshot, mut owed) = (self.store.snapshot(), 0);
-        let mut visit = |key: &[u8], value: &[u8]| {
-            let row: ReceiptRow = codec::decode(Table::Receipts, key, value).unwrap();
-            let (seq, site) = keys::parse_delivery(key).unwrap();
-            for peer in row.owed_to() {
-                let key = keys::pass_back(peer, seq, site);
-                assert!(snapshot.get(Table::PassBack, &key).unwrap().is_some(), "{row:?}");
-                owed += 1;
-            }
-            true
-        };
-        snapshot.scan(Table::Receipts, &[], &mut visit).unwrap();
-        owed
-    }
-
-    /// Every count in the ledger adds up with the rows it counts, indexes with their rows.
-    pub fn audit(&self) {
-        let snapshot = self.store.snapshot();
-        let mut counters = std::collections::BTreeMap::<(SiteNo, u8), CounterRow>::new();
-        let (mut due, mut owed, mut inflight, mut handed) = (0, 0, 0, 0);
-        let mut sizes = std::collections::BTreeMap::new();
-        snapshot
-            .scan(Table::Segments, &[], &mut |key, value| {
-                let row: SegmentRow = codec::decode(Table::Segments, key, value).unwrap();
-                sizes.insert(Seq(keys::parse_u64(key).unwrap()), row);
-                true
-            })
-            .unwrap();
-        let mut acked = std::collections::BTreeMap::<Seq, u32>::new();
-        snapshot
-            .scan(Table::Deliveries, &[], &mut |key, value| {
-                let row: DeliveryRow = codec::decode(Table::Deliveries, key, value).unwrap();
-                let (seq, site) = keys::parse_delivery(key).unwrap();
-                let segment = &sizes[&seq];
-                let counter = counters.entry((site, row.state as u8)).or_default();
-                counter.count += 1;
-                counter.bytes += segment.size;
-                match row.state {
-                    State::Scheduled | State::Failed => {
-                        due += 1;
-                        owed += 1;
-                        let key = keys::DueKey {
-                            peer: site,
-                            class: segment.meta.class,
-                            at: UnixMillis(row.next_attempt_after),
-                            id8: keys::id8(&segment.id),
-                            seq,
-                        };
-                        assert!(snapshot.get(Table::Due, &key.key()).unwrap().is_some(), "{key:?}");
-                    }
-                    State::Inflight if row.custody.is_some() => {
-                        owed += 1;
-                        handed += 1;
-                    }
-                    State::Inflight => {
-                        owed += 1;
-                        inflight += 1;
-                    }
-                    State::Acked => *acked.entry(seq).or_default() += 1,
-                    State::Deadletter => {}
-                }
-                true
-            })
-            .unwrap();
-        for (seq, row) in &sizes {
-            assert_eq!(row.acked, acked.get(seq).copied().unwrap_or(0), "acks of {seq}");
-            assert_eq!(row.relayed_at.is_some(), row.required > 0 && row.acked == row.required);
-        }
-        assert_eq!(self.store.rows(Table::Due), due, "due");
-        assert_eq!(self.store.rows(Table::Owed), owed, "owed");
-        assert_eq!(self.store.rows(Table::Inflight), inflight, "inflight");
-        assert_eq!(self.store.rows(Table::Handed), handed, "handed");
-        assert_eq!(self.store.rows(Table::PassBack), self.owed_receipts(), "pass_back");
-        let recovery = recovery(&self.store);
-        for (site, state, row) in &recovery.counters {
-            let counted = counters.remove(&(*site, *state)).unwrap_or_default();
-            assert_eq!(*row, counted, "counter of {site} {state}");
-        }
-        assert!(counters.is_empty(), "not counted: {counters:?}");
-        let segments = recovery.meta_value(consign_core::ledger::rows::MetaName::Segments);
-        assert_eq!(segments, sizes.len() as u64);
-        assert_eq!(findings(&self.store), []);
     }
 }
 

@@ -207,7 +207,7 @@ impl Run {
                     other => panic!("{other:?}"),
                 }
             }
-            SessionEvent::Wants | SessionEvent::Progress { .. } => {}
+            SessionEvent::Wants | SessionEvent::Progress { .. } | SessionEvent::Arrived { .. } => {}
             other => panic!("{other:?}"),
         }
     }

@@ -190,6 +190,7 @@ impl Script {
             ["allowance", n] => {
                 this.step(now, SessionInput::Command(SessionCommand::Allowance(size(n))))
             }
+            ["pace", n] => this.step(now, SessionInput::Command(SessionCommand::Pace(size(n)))),
             ["close", word] => this.close(now, Goodbye::from_word(word).expect("a goodbye")),
             _ => return None,
         };

@@ -139,6 +139,7 @@ fn event(event: &SessionEvent) -> String {
         }
         SessionEvent::Outcome { transfer, outcome } => format!("Outcome {transfer} {outcome:?}"),
         SessionEvent::Progress { transfer, sent } => format!("Progress {transfer} {sent}"),
+        SessionEvent::Arrived { transfer, blob } => format!("Arrived {transfer} blob {blob}"),
         SessionEvent::Wants => "Wants".to_owned(),
         SessionEvent::Fault(text) => format!("Fault: {text}"),
         SessionEvent::Receipt(receipt) => {

@@ -61,6 +61,22 @@ gone   – not configured  0             0                       0          0
 }
 
 #[test]
+fn a_closed_window_is_told_and_when_it_opens() {
+    let mut status = status();
+    status.peers[0].opens_at = Some("2026-11-30T22:00:00.000Z".into());
+    let text = text(&status, None, now());
+    assert!(text.contains("window opens in 3 h"), "{text}");
+}
+
+#[test]
+fn progress_of_the_check_is_told() {
+    let mut status = status();
+    (status.reconciling, status.reconciled) = (true, (3_211_264, 10_000_000));
+    let text = text(&status, None, now());
+    assert!(text.contains("checking what is stored: 3,211,264 of 10,000,000"), "{text}");
+}
+
+#[test]
 fn what_is_not_as_it_should_be_is_said() {
     let mut status = status();
     status.peers.clear();

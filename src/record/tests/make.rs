@@ -70,6 +70,12 @@ impl<A: Make, B: Make, C: Make> Make for (A, B, C) {
     }
 }
 
+impl<A: Make, B: Make, C: Make, D: Make> Make for (A, B, C, D) {
+    fn make(g: &mut Gen) -> (A, B, C, D) {
+        (A::make(g), B::make(g), C::make(g), D::make(g))
+    }
+}
+
 impl<A: Make, B: Make> Make for Result<A, B> {
     fn make(g: &mut Gen) -> Result<A, B> {
         if bool::arbitrary(g) { Ok(A::make(g)) } else { Err(B::make(g)) }
@@ -142,16 +148,18 @@ fields! {
         state, attempts, spent, next_attempt_after, last_error, since, custody, held, claimed_at, refused,
     }
     InflightRow { epoch }
-    BlobRow { digest, size, refs }
+    BlobRow { digest, size, refs, owner }
     DoomedRow { size, owner }
     IncomingRow { digest, source, reserved, offset, chain, expires_at }
     SourceRow { blob, mismatches }
     CounterRow { count, bytes }
     PeerRow { name, pin, held, last_acked }
     Found { held, blob, source, incoming, remembered, receipts }
-    RememberedRow { evicted_at, origin, origin_seq, seq }
     ReceiptRow { id, site, when, cause, back, pending, name, size, digest, expires_at, more }
     Held { seq, row, deliveries }
+    Kept { held, id, blob, digest, receipts, remembered }
+    Expiring { key, what }
+    RememberedRow { evicted_at, origin, origin_seq, seq }
     DueRow { key, segment, delivery }
     InflightFound { peer, seq, epoch, rows }
     Recovery { meta, peers, counters, inflight, doomed, incoming }
@@ -222,6 +230,20 @@ variants! {
         with!(g, Answer::Segments { rows, end }),
         Answer::Held(Make::make(g)),
         Answer::Recovery(Make::make(g)),
+        with!(g, Answer::Expiry { rows, more, next }),
+        Answer::Oldest(Make::make(g)),
+        Answer::Kept(Make::make(g)),
+    }
+    Subject: g {
+        Subject::Segment(Make::make(g), Make::make(g)),
+        Subject::Receipt(Make::make(g), Make::make(g), Make::make(g)),
+        Subject::Remembered(Make::make(g), Make::make(g)),
+        { let _ = g; Subject::Other },
+    }
+    Oldest: g {
+        Oldest::Audit(Make::make(g)),
+        Oldest::Remembered(Make::make(g)),
+        Oldest::Deadletters(Make::make(g)),
     }
     SessionEvent: g {
         SessionEvent::Ready(Make::make(g)),
@@ -231,6 +253,7 @@ variants! {
         with!(g, SessionEvent::Broken { transfer, blob, why }),
         with!(g, SessionEvent::Outcome { transfer, outcome }),
         with!(g, SessionEvent::Progress { transfer, sent }),
+        with!(g, SessionEvent::Arrived { transfer, blob }),
         { let _ = g; SessionEvent::Wants },
         SessionEvent::Receipt(Make::make(g)),
         with!(g, SessionEvent::ReceiptOk { id, site, later }),

@@ -103,7 +103,6 @@ impl Desk<'_> {
         }
         self.world.totals.batches += 1;
         self.world.totals.rows += batch.rows() as u64;
-        self.removed(&t)?;
         self.settle(batch, t)
     }
 
@@ -150,7 +149,11 @@ impl Desk<'_> {
             Row::Unmet(_, seq) => t.segments.push(seq),
             Row::Owner(blob, _) => t.blobs.push(blob),
             Row::Source(digest, no, _) => t.sources.push((digest, no)),
-            Row::Audit(_, ref row) => t.gone.records.push((**row).clone()),
+            Row::Audit(number, ref row) => {
+                let first = self.site.disk.audit.last_key_value().is_none_or(|(n, _)| *n < number);
+                demand(first, "I31", None, || format!("audit record {number} is written again"))?;
+                t.gone.records.push((**row).clone());
+            }
             Row::Handed(no, seq) => t.deliveries.push((seq, no)),
             Row::Receipt(_, _, ref row) => {
                 self.site.said.insert((row.id, row.site.clone(), row.cause == 0));
@@ -161,6 +164,7 @@ impl Desk<'_> {
             }
             Row::Peer(..)
             | Row::PassBack(..)
+            | Row::RememberedAge(..)
             | Row::Export(..)
             | Row::Quarantine(..)
             | Row::Foreign => {}
@@ -257,8 +261,14 @@ impl Desk<'_> {
 
     fn put_meta(&mut self, name: MetaName, value: u64) -> Check {
         let before = self.site.disk.meta(name);
-        let goes_down =
-            matches!(name, MetaName::UsedBytes | MetaName::Segments | MetaName::Unplaced);
+        let goes_down = matches!(
+            name,
+            MetaName::UsedBytes
+                | MetaName::Segments
+                | MetaName::Unplaced
+                | MetaName::Remembered
+                | MetaName::AuditRows
+        );
         let invariant = if name == MetaName::TimeHigh { "I18" } else { "I2" };
         demand(goes_down || value >= before, invariant, None, || {
             format!("{name:?} goes back from {before} to {value}")
@@ -368,6 +378,9 @@ impl Desk<'_> {
         let (from, id, size) = (Some(old.state), segment.id, segment.size);
         let (attempts, spent, cause) = (old.attempts, old.spent, 0);
         let row = old.clone();
+        if waits(old.state) {
+            t.left.push(due_key(no, seq, old.next_attempt_after, segment));
+        }
         t.deliveries.push((seq, no));
         t.segments.push(seq);
         self.counted(no, from, None, size, t);

@@ -2,11 +2,11 @@
 
 use consign_core::id::{BlobNo, Seq, SiteNo};
 use consign_core::ledger::Table;
-use consign_core::ledger::rows::{DeliveryRow, IncomingRow, State};
+use consign_core::ledger::rows::{DeliveryRow, INBOUND, IncomingRow, State};
 use consign_core::store::Snapshot;
 
 use super::Desk;
-use super::disk::{Disk, due_key, waits};
+use super::disk::{Disk, Tally, due_key, waits};
 use super::rows::{self, Name};
 use super::violation::{Broken, Check, broken, demand};
 
@@ -67,8 +67,19 @@ impl Desk<'_> {
         demand(tally.iter().all(|(k, v)| self.site.tally.get(k) == Some(v)), "I2", None, || {
             format!("deliveries are {tally:?}, and were counted as {:?}", self.site.tally)
         })?;
+        self.records()?;
         for key in self.site.tally.keys().chain(disk.counters.keys()) {
             self.counter(*key)?;
+        }
+        let (inbound, none) = (disk.inbound(), Default::default());
+        let told = disk.counters.keys().filter(|(_, state)| *state == INBOUND).map(|(no, _)| no);
+        for no in told.chain(inbound.keys()) {
+            let row = disk.counters.get(&(*no, INBOUND)).copied().unwrap_or_default();
+            let kept = inbound.get(no).unwrap_or(&none);
+            let harmed = self.site.harm.row(&Name::Counter(*no, INBOUND));
+            demand(Tally::is(kept, &row) || harmed, "I10", None, || {
+                format!("{row:?} is charged for {}, {kept:?} is kept", self.site.peer(*no))
+            })?;
         }
         let charge = i128::from(disk.charge());
         demand(charge == self.site.charged, "I10", None, || {

@@ -7,8 +7,8 @@ use consign_core::id::{BlobDigest, BlobNo, BodyNo, Epoch, SegmentId, Seq, SiteNo
 use consign_core::ledger::keys::{DueKey, id8};
 use consign_core::ledger::keys_upkeep::RuleId;
 use consign_core::ledger::rows::{
-    BlobRow, CounterRow, DeliveryRow, DoomedRow, IncomingRow, MetaName, SegmentRow, SourceRow,
-    State,
+    BlobRow, Body, CounterRow, DeliveryRow, DoomedRow, IncomingRow, MetaName, SegmentRow,
+    SourceRow, State,
 };
 use consign_core::ledger::rows_upkeep::{
     AuditRow, ExportRow, QuarantineRow, ReceiptRow, RememberedRow,
@@ -46,6 +46,7 @@ pub(super) struct Disk {
     /// Receipts that a peer has still to be told.
     pub pass_back: BTreeSet<(SiteNo, Seq, SiteNo)>,
     pub remembered: BTreeMap<SegmentId, RememberedRow>,
+    pub remembered_age: BTreeSet<(u64, SegmentId)>,
     pub exports: BTreeMap<(RuleId, Seq), ExportRow>,
     pub quarantine: BTreeMap<Vec<u8>, QuarantineRow>,
 }
@@ -81,6 +82,34 @@ impl Disk {
         let reserved: u64 = self.incoming.values().map(|row| row.reserved).sum();
         let doomed: u64 = self.doomed.values().map(|row| row.size).sum();
         bodies + blobs + reserved + doomed
+    }
+
+    /// What each peer must be charged for, in segments and bytes.
+    pub fn inbound(&self) -> BTreeMap<SiteNo, Tally> {
+        let mut all: BTreeMap<SiteNo, Tally> = BTreeMap::new();
+        let mut add = |site: u32, count: i64, bytes: u64| {
+            let tally = all.entry(SiteNo(site)).or_default();
+            tally.count += count;
+            tally.bytes += i128::from(bytes);
+        };
+        for row in self.segments.values() {
+            let inline = match row.body {
+                Body::Inline(body) => self.bodies.get(&body).map_or(0, Inline::charge),
+                Body::Blob(_) => 0,
+            };
+            add(row.from, 1, inline);
+        }
+        for row in self.blobs.values() {
+            add(row.owner.unwrap_or(0), 0, row.size);
+        }
+        for row in self.incoming.values() {
+            add(row.source, 0, row.reserved);
+        }
+        for row in self.doomed.values() {
+            add(row.owner, 0, row.size);
+        }
+        all.remove(&SiteNo(0));
+        all
     }
 
     /// Deliveries and their bytes, by peer and state.
@@ -122,6 +151,7 @@ impl Disk {
             Row::Receipt(seq, site, row) => self.receipts.insert((seq, site), *row).is_some(),
             Row::PassBack(peer, seq, site) => !self.pass_back.insert((peer, seq, site)),
             Row::Remembered(id, row) => self.remembered.insert(id, *row).is_some(),
+            Row::RememberedAge(at, id) => !self.remembered_age.insert((at, id)),
             Row::Export(rule, seq, row) => self.exports.insert((rule, seq), *row).is_some(),
             Row::Quarantine(what, row) => self.quarantine.insert(what, *row).is_some(),
             Row::Foreign => false,
@@ -157,6 +187,7 @@ impl Disk {
             Name::Receipt(seq, site) => self.receipts.remove(&(*seq, *site)).is_some(),
             Name::PassBack(peer, seq, site) => self.pass_back.remove(&(*peer, *seq, *site)),
             Name::Remembered(id) => self.remembered.remove(id).is_some(),
+            Name::RememberedAge(at, id) => self.remembered_age.remove(&(*at, *id)),
             Name::Export(rule, seq) => self.exports.remove(&(*rule, *seq)).is_some(),
             Name::Quarantine(what) => self.quarantine.remove(what).is_some(),
             Name::Foreign => false,
@@ -222,6 +253,10 @@ impl Disk {
             .or_else(|| {
                 let name = |k: &SegmentId| Name::Remembered(*k);
                 maps(blank("remembered"), &a.remembered, &b.remembered, name)
+            })
+            .or_else(|| {
+                let name = |k: &(u64, SegmentId)| Name::RememberedAge(k.0, k.1);
+                sets(blank("remembered_age"), &a.remembered_age, &b.remembered_age, name)
             })
             .or_else(|| {
                 let name = |k: &(RuleId, Seq)| Name::Export(k.0, k.1);

@@ -13,14 +13,14 @@
 //! | invariant | checked when |
 //! |---|---|
 //! | I1 | a client is told *queued*, an ACK leaves, the node says *accepted* or *acked*: D has row, identity, content. Deep: the rows of the store are those that were written |
-//! | I2 | each batch: required and Acked deliveries, `counters`, `segments`, `owed`, `due`, `inflight`, `unmet`, dead letters agree; a new segment is owed to everybody it is for; nothing is removed |
+//! | I2 | each batch: required and Acked deliveries, `counters`, `segments`, `owed`, `due`, `inflight`, `unmet`, dead letters agree; a new segment is owed to everybody it is for; what is removed may be, is recorded, and leaves its receipts |
 //! | I3 | a delivery becomes Acked: the ACK came in the claiming epoch, and its sender held the segment then; at rest, it still does |
 //! | I4 | each row of a delivery, against a table of edges |
 //! | I6 | each row of a delivery: attempts, budget, and whether its cause has really happened; an OFFER leaves |
 //! | I7 | a claim, an OFFER: one in flight, durable, of this session, offered once |
 //! | I8 | HELLO, claims, ACKs, and every failure that blames an answer: epochs are durable and new, answers came in the claim's |
-//! | I9 | each batch: the relayed marker is set by the ACK that meets the condition, never before. Eviction has no part yet |
-//! | I10 | each batch: `used_bytes` is content + reservations + doomed files, within the limits. Nothing is charged per peer yet |
+//! | I9 | each batch: the relayed marker is set by the ACK that meets the condition, never before; what is evicted was relayed and is not for this site, what is released was delivered to everybody, what expires has |
+//! | I10 | each batch: `used_bytes` is content + reservations + doomed files, within the limits. Deep: so is what each peer is charged for |
 //! | I11 | a segment becomes durable: its content has its digest and is what was handed in; an OFFER says what is kept |
 //! | I16 | files against `blobs`, `incoming`, `doomed`, `owners`, `digests`, `sources`; a file begins after its row and ends before it |
 //! | I17 | nothing owed is removed; start-up ends once, finds what D held, and has ended at rest |
@@ -33,7 +33,7 @@
 //! | I26 | of its part: checkpoints never shrink, ACCEPT asks from no further on than they reach, files are as long |
 //! | I28 | [`Audit::at_rest`] |
 //! | I30 | after a stop was asked for nothing new is taken, and the loop ends with the drain; a process that does not run says nothing |
-//! | I31 | dead letters and audit records are not removed; nothing bounds them yet |
+//! | I31 | dead letters, audit records, receipts and remembered ids stay as long, or as many, as they must, and no more at rest |
 //!
 //! Not here: I5, I12, I13, I24 (the pickup half does not exist), I14 and I15 (identities and certificates are
 //! the network's), I20 (LMDB's readers: a property of `storage-lmdb`), I27 (parsers: their own tests), I29 (the
@@ -51,6 +51,7 @@ mod deep;
 mod disk;
 mod edges;
 mod frames;
+mod keep;
 mod receipts;
 mod removal;
 mod rows;
@@ -287,7 +288,7 @@ impl Audit {
             let peer = self.sites.values().find(|other| other.config.name == name);
             let (Some(peer), Some(id)) = (peer, site.id(*seq)) else { continue };
             // By now it may have let it go, as far as its own rules allow that.
-            if let (Holds::No(why), false) = (peer.holds(&id), peer.let_go.contains(&id)) {
+            if let (Holds::No(why), false) = (peer.holds(&id), peer.removed.contains_key(&id)) {
                 let text = format!("delivery to {name} is Acked, and over there {why}");
                 return Err(broken("I3", Some(id), text));
             }
@@ -407,15 +408,20 @@ impl Desk<'_> {
         let id = accepted.id;
         self.tell(&id, Event::Queued);
         demand(self.site.life.running, "I30", Some(id), || "it takes, and does not run".into())?;
-        if let Holds::No(why) = self.site.holds(&id) {
+        let seq = accepted.seq;
+        // It was, and went its way before the client heard of it.
+        let gone = self.site.removed.get(&id).is_some_and(|removed| *removed >= seq);
+        if let (Holds::No(why), false) = (self.site.holds(&id), gone) {
             return Err(broken("I1", Some(id), format!("a client is told that it is safe: {why}")));
         }
-        let seq = accepted.seq;
         let right = self.site.id(seq) == Some(id) || self.site.harm.segment(seq);
         demand(right, "I1", Some(id), || {
             format!("a client is told that it is number {seq}, which is another")
         })?;
         let Accepted { added, queued, delivered, dead, .. } = accepted;
+        if gone {
+            return Ok(());
+        }
         let names = added.iter().chain(queued).chain(delivered).chain(dead);
         self.world.promise(self.ix, id, names.map(String::as_str));
         let told = [

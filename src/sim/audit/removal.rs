@@ -115,24 +115,29 @@ impl Desk<'_> {
 
     fn segment_gone(&mut self, seq: Seq, row: &SegmentRow, gone: &Removals) -> Check {
         let id = row.id;
-        self.site.let_go.insert(id);
         if self.site.harm.segment(seq) {
             return Ok(());
         }
         let record = gone.record(&id.to_string(), &["evict", "release", "expire"]);
+        let record = record.or(gone.act(&["release"]));
         demand(record.is_some(), "I2", Some(id), || {
             format!("number {seq} is removed, and no record says so")
         })?;
         let Some(record) = record else { return Ok(()) };
+        let flies = self.site.claims.keys().any(|(_, of)| *of == seq);
+        let held = row.held && record.who.is_empty();
+        demand(!flies && !held, "I9", Some(id), || {
+            format!("number {seq} is removed, is sent: {flies}, is held: {held}")
+        })?;
         self.leaves_nothing(seq, row, gone)?;
         let of: Vec<&Dropped> = gone.deliveries.iter().filter(|d| d.seq == seq).collect();
         for dropped in &of {
             self.leaves_a_trace(dropped, row, record, gone)?;
         }
         match record.action.as_str() {
-            "evict" => self.evicted(seq, row),
+            "evict" => self.evicted(seq, row, &record.reason),
             "expire" => self.expired(row, &of),
-            _ if record.who.is_empty() => self.released(row, &of),
+            _ if record.who.is_empty() => self.released(row, &of, &record.reason),
             _ => Ok(()),
         }
     }
@@ -185,7 +190,7 @@ impl Desk<'_> {
     }
 
     /// Evicted: relayed, not for this site, and remembered.
-    fn evicted(&self, seq: Seq, row: &SegmentRow) -> Check {
+    fn evicted(&self, seq: Seq, row: &SegmentRow, reason: &str) -> Check {
         let site = &*self.site;
         let id = Some(row.id);
         demand(site.config.evict_on_relay, "I9", id, || {
@@ -208,9 +213,12 @@ impl Desk<'_> {
         let high = site.disk.meta(MetaName::TimeHigh);
         let from = row.relayed_at.map(|at| at.saturating_add(millis(site.config.keep_relayed)));
         let over = from.is_some_and(|from| from <= high);
-        demand(over || (site.short && row.relayed_at.is_some()), "I9", id, || {
-            format!("it is evicted at {high}, and is to be kept until {from:?}")
-        })?;
+        demand(
+            over || (site.short && reason == "space" && row.relayed_at.is_some()),
+            "I9",
+            id,
+            || format!("it is evicted at {high}, and is to be kept until {from:?}"),
+        )?;
         demand(self.is_exported(seq, row), "I9", id, || {
             "it is evicted, and an inbox rule has not given it out yet".into()
         })?;
@@ -221,7 +229,7 @@ impl Desk<'_> {
     }
 
     /// Released by itself: used here, or through and everybody has it.
-    fn released(&self, row: &SegmentRow, of: &[&Dropped]) -> Check {
+    fn released(&self, row: &SegmentRow, of: &[&Dropped], reason: &str) -> Check {
         let id = Some(row.id);
         let site = &*self.site;
         let open = of.iter().find(|d| d.row.state != State::Acked);
@@ -238,7 +246,7 @@ impl Desk<'_> {
         let high = site.disk.meta(MetaName::TimeHigh);
         let last = of.iter().map(|d| d.row.since).max().unwrap_or(0).max(row.accepted_at);
         let until = last.saturating_add(millis(site.config.keep));
-        demand(until <= high || site.short, "I9", id, || {
+        demand(until <= high || (site.short && reason == "space"), "I9", id, || {
             format!("it is released at {high}, and is to be kept until {until}")
         })
     }

@@ -59,6 +59,7 @@ pub(super) enum Name {
     Receipt(Seq, SiteNo),
     PassBack(SiteNo, Seq, SiteNo),
     Remembered(SegmentId),
+    RememberedAge(u64, SegmentId),
     Export(RuleId, Seq),
     Quarantine(Vec<u8>),
     /// A row of a part that is not modelled.
@@ -92,6 +93,7 @@ pub(super) enum Row {
     Receipt(Seq, SiteNo, Box<ReceiptRow>),
     PassBack(SiteNo, Seq, SiteNo),
     Remembered(SegmentId, Box<RememberedRow>),
+    RememberedAge(u64, SegmentId),
     Export(RuleId, Seq, Box<ExportRow>),
     Quarantine(Vec<u8>, Box<QuarantineRow>),
     Foreign,
@@ -150,6 +152,7 @@ pub(super) fn name(table: Table, key: &[u8]) -> Option<Name> {
         }
         Table::Receipts => Name::Receipt(Seq(number64(r)?), SiteNo(number32(r)?)),
         Table::Remembered => Name::Remembered(SegmentId(take(r)?)),
+        Table::RememberedAge => Name::RememberedAge(number64(r)?, SegmentId(take(r)?)),
         Table::Exports => return parse_export(key).map(|(rule, seq)| Name::Export(rule, seq)),
         Table::Quarantine => return Some(Name::Quarantine(key.to_vec())),
         Table::Watched
@@ -202,6 +205,7 @@ pub(super) fn row(table: Table, key: &[u8], value: &[u8]) -> Result<Row, String>
         Name::Receipt(seq, site) => Row::Receipt(seq, site, Box::new(value!(ReceiptRow))),
         Name::PassBack(peer, seq, site) => Row::PassBack(peer, seq, site),
         Name::Remembered(id) => Row::Remembered(id, Box::new(value!(RememberedRow))),
+        Name::RememberedAge(at, id) => Row::RememberedAge(at, id),
         Name::Export(rule, seq) => Row::Export(rule, seq, Box::new(value!(ExportRow))),
         Name::Quarantine(what) => Row::Quarantine(what, Box::new(value!(QuarantineRow))),
         Name::Foreign => Row::Foreign,

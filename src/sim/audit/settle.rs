@@ -8,7 +8,9 @@ use consign_core::config::SuccessCondition;
 use consign_core::id::{BlobDigest, BlobNo, BodyNo, SegmentId, Seq, SiteNo};
 use consign_core::ledger::keys::{self, DueKey};
 use consign_core::ledger::keys_upkeep::{self, ExpiryKind};
-use consign_core::ledger::rows::{Body, DeliveryRow, IncomingRow, MetaName, SegmentRow, State};
+use consign_core::ledger::rows::{
+    Body, DeliveryRow, INBOUND, IncomingRow, MetaName, SegmentRow, State,
+};
 use consign_core::limits::{BATCH_BYTES, BATCH_ROWS};
 use consign_core::segment::{Class, Destinations};
 use consign_core::store::Batch;
@@ -22,7 +24,7 @@ use super::violation::{Check, demand};
 
 impl Desk<'_> {
     /// The end of a batch.
-    pub(super) fn settle(&self, batch: &Batch, mut t: Touched) -> Check {
+    pub(super) fn settle(&mut self, batch: &Batch, mut t: Touched) -> Check {
         let (rows, bytes) = (batch.rows(), batch.bytes());
         demand(rows <= BATCH_ROWS && bytes <= BATCH_BYTES, "I19", None, || {
             format!("batch {} has {rows} rows and {bytes} bytes", batch.number)
@@ -67,9 +69,13 @@ impl Desk<'_> {
             self.source(digest, *no)?;
         }
         for (id, seq) in &t.lost {
-            self.lost(id, *seq)?;
+            if t.gone.segment(*seq).is_none() {
+                self.lost(id, *seq)?;
+            }
         }
+        self.removed(&t)?;
         self.bodies_are_used(&t)?;
+        self.remember_gone(&t);
         self.in_turn(t)
     }
 
@@ -155,7 +161,9 @@ impl Desk<'_> {
         })?;
         if let Some(at) = row.meta.expires() {
             let key = keys_upkeep::expiry(at, ExpiryKind::Segment, &keys::seq(seq));
-            let expires = disk.expiry.contains(&key[..]);
+            // Once its time was over it was looked at, and what keeps it longer has keys of its own.
+            let over = at.0 <= disk.meta(MetaName::TimeHigh);
+            let expires = over || disk.expiry.contains(&key[..]);
             demand(expires, "I18", id, || format!("it expires at {at}, and expiry does not know"))?;
         }
         if let Body::Blob(blob) = row.body {
@@ -246,6 +254,9 @@ impl Desk<'_> {
     pub(super) fn counter(&self, key: (SiteNo, u8)) -> Check {
         if self.site.harm.row(&Name::Counter(key.0, key.1)) {
             return Ok(());
+        }
+        if key.1 == INBOUND {
+            return self.inbound(key.0);
         }
         let counted = self.site.tally.get(&key).copied().unwrap_or_default();
         let told = self.site.disk.counters.get(&key).copied().unwrap_or_default();

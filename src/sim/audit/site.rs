@@ -190,6 +190,8 @@ pub(super) struct Site {
     pub settled: BTreeSet<(Seq, SiteNo)>,
     /// The newest row of a segment, even when its identity is not looked up any more.
     pub newest: BTreeMap<SegmentId, Seq>,
+    /// Segments that were removed as the policy allows, and the last number they had.
+    pub removed: BTreeMap<SegmentId, Seq>,
     pub links: Links,
     /// Rows that the node said it has set aside.
     pub told: BTreeSet<String>,
@@ -205,8 +207,6 @@ pub(super) struct Site {
     pub recalled: BTreeMap<SegmentId, Vec<(String, u64)>>,
     /// Segments that were acknowledged to somebody who addressed this site itself.
     pub addressed: BTreeSet<SegmentId>,
-    /// Segments that were removed by a record, at some time.
-    pub let_go: BTreeSet<SegmentId>,
     /// Segments that an inbox rule has given out.
     pub given_out: BTreeSet<SegmentId>,
     /// Words of what operators have asked for here.
@@ -234,6 +234,7 @@ impl Site {
             set_aside: BTreeSet::new(),
             settled: BTreeSet::new(),
             newest: BTreeMap::new(),
+            removed: BTreeMap::new(),
             links: Links::default(),
             told: BTreeSet::new(),
             former: BTreeSet::new(),
@@ -242,7 +243,6 @@ impl Site {
             confirmed: BTreeSet::new(),
             recalled: BTreeMap::new(),
             addressed: BTreeSet::new(),
-            let_go: BTreeSet::new(),
             given_out: BTreeSet::new(),
             acts: BTreeSet::new(),
             short: false,

@@ -318,7 +318,9 @@ impl Site {
             },
             SessionCommand::Refuse { refusal, .. } => Heard::No(refusal.word()),
             SessionCommand::Close { why, .. } => Heard::No(why.word()),
-            SessionCommand::Allowance(_) | SessionCommand::Answer { .. } => Heard::Nothing,
+            SessionCommand::Allowance(_)
+            | SessionCommand::Pace(_)
+            | SessionCommand::Answer { .. } => Heard::Nothing,
         }
     }
 

@@ -121,7 +121,12 @@ fn what_is_no_regular_file_is_neither_followed_nor_read() {
     // All three bear a row, and are set aside all the same; so is what is no number at all.
     let mut batch = numbered(1);
     for blob in [link, folder, pipe] {
-        let row = BlobRow { digest: consign_core::id::BlobDigest([0; 32]), size: 8192, refs: 1 };
+        let row = BlobRow {
+            digest: consign_core::id::BlobDigest([0; 32]),
+            size: 8192,
+            refs: 1,
+            owner: None,
+        };
         batch.put(Table::Blobs, &keys::blob(blob), &row);
     }
     assert_eq!(store.commit(batch), Ok(()));

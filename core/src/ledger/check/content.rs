@@ -85,7 +85,7 @@ impl Check<'_> {
         match body {
             Some(Body::Inline(number)) => {
                 self.bodies.insert(number.0);
-                self.sums.charge(crate::node::inline_charge(size));
+                self.sums.charge(0, crate::node::inline_charge(size));
             }
             Some(Body::Blob(blob)) => self.blobs.insert(blob.0),
             None => {}
@@ -98,7 +98,8 @@ impl Check<'_> {
             return;
         }
         // Its owners may have been counted wrongly with it; the next look counts them.
-        let made = BlobRow { digest: row.digest, size: row.size, refs: 1 };
+        let owner = Some(row.from).filter(|from| *from != 0);
+        let made = BlobRow { digest: row.digest, size: row.size, refs: 1, owner };
         let text = format!("blob {blob}, content of a segment, has no row");
         let fixes = vec![Fix::put(Table::Blobs, &key, &made)];
         self.found(Rule::IndexMissing, Table::Blobs, &key, text, fixes);
@@ -109,7 +110,7 @@ impl Check<'_> {
             check.sums.gives(MetaName::NextBlob, keys::parse_u64(key).unwrap_or(0));
             let Some(row) = check.readable::<BlobRow>(Table::Blobs, key, value) else { return };
             let Some(blob) = keys::parse_u64(key).map(BlobNo) else { return };
-            check.sums.charge(row.size);
+            check.sums.charge(row.owner.unwrap_or(0), row.size);
             check.twice(blob, &[Table::Incoming, Table::Doomed]);
             check.owned(blob, &row);
         });
@@ -223,7 +224,7 @@ impl Check<'_> {
                 return;
             };
             let Some(blob) = keys::parse_u64(key).map(BlobNo) else { return };
-            check.sums.charge(row.reserved);
+            check.sums.charge(row.source, row.reserved);
             check.twice(blob, &[Table::Doomed]);
             if row.source != 0 {
                 check.its_source(blob, &row);
@@ -232,7 +233,7 @@ impl Check<'_> {
         self.each(Table::Doomed, &[], &mut |check, key, value| {
             check.sums.gives(MetaName::NextBlob, keys::parse_u64(key).unwrap_or(0));
             if let Some(row) = check.readable::<DoomedRow>(Table::Doomed, key, value) {
-                check.sums.charge(row.size);
+                check.sums.charge(row.owner, row.size);
             }
         });
     }

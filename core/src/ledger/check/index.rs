@@ -9,12 +9,13 @@ use super::lose::due;
 use super::{Check, Fix, Look, Rule};
 use crate::id::{Seq, SiteNo};
 use crate::ledger::keys::{self, DueKey};
-use crate::ledger::keys_upkeep::{Owner, parse_owner};
+use crate::ledger::keys_upkeep::{Owner, parse_owner, parse_remembered_age};
 use crate::ledger::rows::{
     BlobRow, Body, DeadletterRow, DeliveryRow, DigestRow, IdRow, InflightRow, Loss, MetaName,
     SegmentRow, State,
 };
 use crate::ledger::rows_pickup::ShardRow;
+use crate::ledger::rows_upkeep::RememberedRow;
 use crate::ledger::{Table, keys_pickup};
 
 impl Check<'_> {
@@ -27,6 +28,21 @@ impl Check<'_> {
         self.unmet();
         self.owners();
         self.digests();
+        self.remembered_ages();
+    }
+
+    fn remembered_ages(&mut self) {
+        self.each(Table::RememberedAge, &[], &mut |check, key, value| {
+            if !check.key_is_good(Table::RememberedAge, key, value) {
+                return;
+            }
+            let Some((at, id)) = parse_remembered_age(key) else { return };
+            let row = check.look::<RememberedRow>(Table::Remembered, &keys::id(&id)).row();
+            if row.is_none_or(|row| row.evicted_at != at.0) {
+                let text = format!("segment {id} is remembered by age and otherwise is not");
+                check.astray(Table::RememberedAge, key, text);
+            }
+        });
     }
 
     fn astray(&mut self, table: Table, key: &[u8], text: String) {

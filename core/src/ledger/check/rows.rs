@@ -48,7 +48,8 @@ pub fn decodes(table: Table, key: &[u8], value: &[u8]) -> Result<(), (Rule, Stri
         | Table::Owners
         | Table::ByNode
         | Table::ShardDeadlines
-        | Table::PassBack => Ok(()),
+        | Table::PassBack
+        | Table::RememberedAge => Ok(()),
         Table::Meta => row::<MetaRow>(table, key, value),
         Table::Segments => row::<SegmentRow>(table, key, value),
         Table::Ids => row::<IdRow>(table, key, value),
@@ -98,6 +99,7 @@ fn is_index(table: Table) -> bool {
             | Table::ByNode
             | Table::ShardDeadlines
             | Table::PassBack
+            | Table::RememberedAge
     )
 }
 
@@ -130,6 +132,7 @@ fn key_parses(table: Table, key: &[u8]) -> bool {
         Table::Nodes | Table::Clients => core::str::from_utf8(key).is_ok_and(is_node_id),
         Table::Peers => key.len() == 4,
         Table::PassBack => keys::parse_pass_back(key).is_some(),
+        Table::RememberedAge => keys_upkeep::parse_remembered_age(key).is_some(),
     }
 }
 
@@ -246,9 +249,8 @@ impl Check<'_> {
     /// Tables that no rule but their own form is about, and quarantine.
     pub(super) fn others(&mut self) {
         use Table::{Audit, Clients, Exports, Nodes, Nonces, Quarantine, Receipts, Remembered};
-        use Table::{ByNode, Expiry, ShardDeadlines, Shards, Tokens, Watched};
+        use Table::{ByNode, Expiry, RememberedAge, ShardDeadlines, Shards, Tokens, Watched};
         let tables = [
-            Remembered,
             Exports,
             Watched,
             Tokens,
@@ -265,7 +267,16 @@ impl Check<'_> {
                 check.key_is_good(table, key, value);
             });
         }
+        self.each(Remembered, &[], &mut |check, key, value| {
+            check.sums.counts(MetaName::Remembered);
+            let Some(row) = check.readable::<RememberedRow>(Remembered, key, value) else { return };
+            let Ok(id) = <[u8; 32]>::try_from(key) else { return };
+            let at = crate::time::UnixMillis(row.evicted_at);
+            let age = keys_upkeep::remembered_age(at, &crate::id::SegmentId(id));
+            check.need(RememberedAge, &age, "an id that is remembered");
+        });
         self.each(Audit, &[], &mut |check, key, value| {
+            check.sums.counts(MetaName::AuditRows);
             if check.key_is_good(Audit, key, value) {
                 check.sums.gives(MetaName::NextAudit, keys::parse_u64(key).unwrap_or(0));
             }
@@ -273,14 +284,14 @@ impl Check<'_> {
         self.each(Shards, &[], &mut |check, key, value| {
             if let Some(row) = check.readable::<ShardRow>(Shards, key, value) {
                 check.sums.gives(MetaName::NextRedemption, row.redemption);
-                check.sums.charge(row.reserved);
+                check.sums.charge(0, row.reserved);
                 check.buffer(row.buffer, row.size.unwrap_or(0));
             }
         });
         self.each(Quarantine, &[], &mut |check, key, value| {
             check.sums.quarantined();
             let Some(row) = check.readable::<QuarantineRow>(Quarantine, key, value) else { return };
-            check.sums.charge(row.size);
+            check.sums.charge(0, row.size);
             if row.expires_at > 0 {
                 let at = crate::time::UnixMillis(row.expires_at);
                 let expiry = keys_upkeep::expiry(at, ExpiryKind::Quarantine, key);

@@ -32,7 +32,7 @@ impl Check<'_> {
     }
 
     fn segment(&mut self, seq: Seq, row: &SegmentRow) {
-        self.sums.segment();
+        self.sums.segment(row.from);
         if row.loss != Some(Loss::Gone) {
             self.id(seq, row);
         }
@@ -269,7 +269,7 @@ impl Check<'_> {
     fn body(&mut self, seq: Seq, row: &SegmentRow) {
         let fault = match row.body {
             Body::Inline(_) => {
-                self.sums.charge(crate::node::inline_charge(row.size));
+                self.sums.charge(row.from, crate::node::inline_charge(row.size));
                 self.inline(row)
             }
             Body::Blob(blob) => {

@@ -8,7 +8,7 @@ use alloc::vec;
 use super::rows::text_of;
 use super::{Check, Fix, Rule, Tally};
 use crate::id::SiteNo;
-use crate::ledger::rows::{CounterRow, MetaName, MetaRow, State};
+use crate::ledger::rows::{CounterRow, INBOUND, MetaName, MetaRow, State};
 use crate::ledger::{Table, keys};
 
 /// What was read so far; one entry for each site and state, none for a row.
@@ -24,8 +24,16 @@ impl Sums {
         self.tally
     }
 
-    pub(super) fn segment(&mut self) {
+    /// A segment that came from `site`; 0 is here.
+    pub(super) fn segment(&mut self, site: u32) {
         self.tally.segments += 1;
+        if site != 0 {
+            self.counters.entry((SiteNo(site), INBOUND)).or_default().count += 1;
+        }
+    }
+
+    pub(super) fn counts(&mut self, name: MetaName) {
+        *self.given.entry(name).or_default() += 1;
     }
 
     pub(super) fn quarantined(&mut self) {
@@ -39,8 +47,13 @@ impl Sums {
         row.bytes = row.bytes.saturating_add(bytes);
     }
 
-    pub(super) fn charge(&mut self, bytes: u64) {
+    /// Bytes charged for what came from `site`; 0 is here.
+    pub(super) fn charge(&mut self, site: u32, bytes: u64) {
         self.tally.used = self.tally.used.saturating_add(bytes);
+        if site != 0 {
+            let row = self.counters.entry((SiteNo(site), INBOUND)).or_default();
+            row.bytes = row.bytes.saturating_add(bytes);
+        }
     }
 
     /// This number was given.
@@ -84,7 +97,13 @@ impl Check<'_> {
 
     pub(super) fn usage(&mut self) {
         let tally = self.sums.tally();
-        let sums = [(MetaName::UsedBytes, tally.used), (MetaName::Segments, tally.segments)];
+        let counted = |name| self.sums.given.get(&name).copied().unwrap_or(0);
+        let sums = [
+            (MetaName::UsedBytes, tally.used),
+            (MetaName::Segments, tally.segments),
+            (MetaName::Remembered, counted(MetaName::Remembered)),
+            (MetaName::AuditRows, counted(MetaName::AuditRows)),
+        ];
         for (name, value) in sums {
             let (table, key) = (Table::Meta, name.key());
             let row = self.look::<MetaRow>(table, key).row().map(|row| row.value);

@@ -250,7 +250,7 @@ fn swept(store: &dyn Subject) {
     }
     let digest = BlobDigest([7; 32]);
     let mut batch = numbered(1);
-    let row = BlobRow { digest, size: 7, refs: 1 };
+    let row = BlobRow { digest, size: 7, refs: 1, owner: None };
     batch.put(Table::Blobs, &keys::blob(BlobNo(0x101)), &row);
     let chain = Vec::new();
     let row = IncomingRow { digest, source: 1, reserved: 7, offset: 0, chain, expires_at: 1 };

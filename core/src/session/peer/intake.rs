@@ -8,6 +8,7 @@ use bytes::BytesMut;
 use super::fault::PeerFault;
 use crate::hash::{ChainFault, Checkpoint, Hasher};
 use crate::id::{BlobDigest, BlobNo, TransferNo};
+use crate::limits::ARRIVED_EVERY;
 use crate::session::{SessionEvent, SessionOut};
 use crate::store::StoreRequest;
 
@@ -82,6 +83,9 @@ impl Intake {
         self.held = self.held.saturating_add(data.len() as u64);
         while !data.is_empty() {
             data = self.take_piece(data, out);
+        }
+        if offset / ARRIVED_EVERY != self.received() / ARRIVED_EVERY && !self.is_whole() {
+            out.events.push(SessionEvent::Arrived { transfer, blob: self.blob });
         }
         if self.is_whole() {
             self.flush(out);

@@ -19,6 +19,7 @@ mod judge;
 mod keepalive;
 mod late;
 mod offers;
+mod paced;
 mod phase;
 mod receiver;
 mod sender;
@@ -286,13 +287,14 @@ impl PeerSession {
         self.end(None, fault, out);
     }
 
-    fn take_command(&mut self, command: SessionCommand, out: &mut SessionOut) {
+    fn take_command(&mut self, now: Now, command: SessionCommand, out: &mut SessionOut) {
         match command {
             SessionCommand::Promised(promised) => self.keep(promised.into_inner(), out),
             SessionCommand::Refuse { transfer, id: _, refusal, retry_after, text } => {
                 self.receiver.refuse(transfer, refusal, retry_after, text, out);
             }
             SessionCommand::Allowance(allowance) => self.receiver.resize(allowance),
+            SessionCommand::Pace(rate) => self.sender.set_pace(now.mono, rate),
             SessionCommand::Close { why, text } => self.end(Some((why, text)), None, out),
             // For local sessions.
             SessionCommand::Answer { .. } => {}
@@ -416,12 +418,12 @@ impl Session for PeerSession {
             }
             SessionInput::Eof => self.end(None, None, out),
             SessionInput::Room(room) if self.phase == Phase::Ready => {
-                self.sender.pump(room, out);
+                self.sender.pump(now.mono, room, out);
             }
             SessionInput::Room(_) => {}
             SessionInput::Handed(bytes) => self.sender.handed(now.mono, bytes),
             SessionInput::Timer => self.take_timer(now, out),
-            SessionInput::Command(command) => self.take_command(command, out),
+            SessionInput::Command(command) => self.take_command(now, command, out),
             SessionInput::Store(event) => self.take_stored(event, out),
         }
         self.said = self.said.saturating_add(out.bytes.len().saturating_sub(before) as u64);

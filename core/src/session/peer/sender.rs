@@ -25,6 +25,7 @@ use super::fault::PeerFault;
 use super::feed::Feed;
 use super::late::Late;
 use super::offers::Offers;
+use super::paced::Paced;
 use crate::id::{Epoch, SegmentId, TransferNo};
 use crate::ledger::rows::Body;
 use crate::limits::SEGMENT_MAX;
@@ -80,6 +81,8 @@ enum Taken {
     Idle,
     /// Something is ready and waits for credit or room.
     Blocked,
+    /// Something is ready and waits for its pace: so many bytes.
+    Paced(u64),
 }
 
 /// The offering side of a session.
@@ -97,6 +100,7 @@ pub(super) struct Sender {
     late: Late,
     waiting: VecDeque<TransferNo>,
     turns: VecDeque<Turn>,
+    paced: Paced,
     /// Something is ready to be sent and nothing has moved since then.
     stalled: Option<Instant>,
     ignored: u64,
@@ -117,9 +121,16 @@ impl Sender {
             late: Late::new(ack_timeout),
             waiting: VecDeque::new(),
             turns: VecDeque::from([Turn::Offers]),
+            paced: Paced::default(),
             stalled: None,
             ignored: 0,
         }
+    }
+
+    /// At most `rate` bytes of content per second go out from now on, in pieces short enough for
+    /// others to have their turns in between.
+    pub(super) fn set_pace(&mut self, now: Instant, rate: u64) {
+        self.longest = self.longest.min(self.paced.set(now, rate));
     }
 
     /// Our epoch: ACKs must bear it.
@@ -254,8 +265,9 @@ impl Sender {
         self.ignored
     }
 
-    /// Sends as much as credit and room allow.
-    pub(super) fn pump(&mut self, mut room: usize, out: &mut SessionOut) {
+    /// Sends as much as credit, pace and room allow.
+    pub(super) fn pump(&mut self, now: Instant, mut room: usize, out: &mut SessionOut) {
+        self.paced.begin(now);
         let mut idle = 0;
         while idle < self.turns.len() {
             let Some(turn) = self.turns.front().copied() else { break };
@@ -269,10 +281,13 @@ impl Sender {
                     self.moved();
                 }
                 Taken::Idle => idle += 1,
-                Taken::Blocked => {
+                blocked @ (Taken::Blocked | Taken::Paced(_)) => {
                     // Offers without content need no credit and take nobody's turn.
                     if turn != Turn::Offers {
                         while self.offer_turn(0, &mut room, out) == Taken::Sent {}
+                    }
+                    if let Taken::Paced(bytes) = blocked {
+                        self.paced.wait(bytes);
                     }
                     break;
                 }
@@ -289,7 +304,10 @@ impl Sender {
         self.late.put_out(said);
         self.offers.read_ahead(out);
         self.fill_feeds(out);
-        if self.has_ready() || self.late.is_held_up() {
+        // What waits for its pace is not held up by anybody.
+        self.paced.settle(now);
+        let ready = self.paced.until().is_none() && self.has_ready();
+        if ready || self.late.is_held_up() {
             self.stalled.get_or_insert(now);
         } else {
             self.stalled = None;
@@ -314,7 +332,7 @@ impl Sender {
     pub(super) fn next_deadline(&self, live: bool) -> Option<Instant> {
         let ack = self.late.first().map(|(at, _)| at).filter(|_| live);
         let stall = self.stalled.map(|since| since.after(self.ack_timeout));
-        [ack, stall].into_iter().flatten().min()
+        [ack, stall, self.paced.until()].into_iter().flatten().min()
     }
 
     /// Whether something could be sent and the peer has let nothing move for too long.
@@ -344,6 +362,9 @@ impl Sender {
             let cost = bytes as u64;
             if cost > credit || !fits(bytes.saturating_add(OFFER_OVERHEAD), *room) {
                 return if taken == Taken::Sent { taken } else { Taken::Blocked };
+            }
+            if !self.paced.pay(cost) {
+                return if taken == Taken::Sent { taken } else { Taken::Paced(cost) };
             }
             let start = out.bytes.len();
             encode_offer(&sending.offer, ride.map(|body| body.as_ref()), &mut out.bytes);
@@ -380,6 +401,9 @@ impl Sender {
         let cost = piece.len() as u64;
         if cost > self.credit || !fits(piece.len(), *room) {
             return Taken::Blocked;
+        }
+        if !self.paced.pay(cost) {
+            return Taken::Paced(cost);
         }
         let start = out.bytes.len();
         encode_segment(transfer, offset, piece, &mut out.bytes);

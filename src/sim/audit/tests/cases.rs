@@ -143,7 +143,7 @@ const ROWS: [Case; 14] = [
         p.books[A].batch -= 1;
         p.commit(A, Draft::default());
     }),
-    ("I31", "a dead letter is removed", |p| {
+    ("I2", "a dead letter is removed and its delivery stays", |p| {
         let seq = p.offered("report.pdf");
         p.reject(seq, 1, Refusal::TooLarge, 0);
         let draft = p.give_up(seq, Cause::TooLarge);

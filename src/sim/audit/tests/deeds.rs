@@ -268,7 +268,7 @@ impl Play {
         if let Some(row) = self.books[A].rows.get_mut(&seq) {
             row.body = Body::Blob(blob);
         }
-        let row = BlobRow { digest: digest(), size: inline.size, refs: 1 };
+        let row = BlobRow { digest: digest(), size: inline.size, refs: 1, owner: None };
         draft.put(Row::Blob(blob, row)).put(Row::Digest(digest(), blob));
         draft.put(Row::Owner(blob, seq)).del(Name::Incoming(blob));
         draft

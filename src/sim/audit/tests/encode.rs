@@ -42,6 +42,9 @@ pub fn place(name: &Name) -> (Table, Vec<u8>) {
             (Table::PassBack, keys::pass_back(*peer, *seq, *site).to_vec())
         }
         Name::Remembered(id) => (Table::Remembered, keys::id(id).to_vec()),
+        Name::RememberedAge(at, id) => {
+            (Table::RememberedAge, keys_upkeep::remembered_age(UnixMillis(*at), id).to_vec())
+        }
         Name::Export(rule, seq) => (Table::Exports, keys_upkeep::export(*rule, *seq).to_vec()),
         Name::Quarantine(what) => (Table::Quarantine, what.clone()),
         Name::Meta(name) => (Table::Meta, name.key().to_vec()),
@@ -92,6 +95,7 @@ pub fn put(batch: &mut Batch, row: Row) {
         Row::Receipt(seq, site, r) => row!(Name::Receipt(seq, site), *r),
         Row::PassBack(peer, seq, site) => row!(Name::PassBack(peer, seq, site)),
         Row::Remembered(id, r) => row!(Name::Remembered(id), *r),
+        Row::RememberedAge(at, id) => row!(Name::RememberedAge(at, id)),
         Row::Export(rule, seq, r) => row!(Name::Export(rule, seq), *r),
         Row::Quarantine(what, r) => row!(Name::Quarantine(what), *r),
         Row::Meta(..) | Row::Body(..) | Row::Foreign => panic!("written elsewhere"),

@@ -44,7 +44,7 @@ fn swept(plant: Option<Plant>) -> BTreeSet<u64> {
         store.give(Errand::Sweep { folder: 3, below: BlobNo(9) });
         let mut blob = contract::numbered(2);
         blob.del(Table::Incoming, &key);
-        blob.put(Table::Blobs, &key, &BlobRow { digest, size: 7, refs: 1 });
+        blob.put(Table::Blobs, &key, &BlobRow { digest, size: 7, refs: 1, owner: None });
         store.begin(blob);
         store.rest();
         let mut node = store.node.borrow_mut();
