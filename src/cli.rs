@@ -78,6 +78,20 @@ enum Command {
     Status(cmd::status::StatusArgs),
     /// Fetches the content of a segment
     Get(cmd::get::GetArgs),
+    /// Lists dead letters, queues them again, deletes them
+    #[command(subcommand)]
+    Deadletter(cmd::deadletter::DeadletterCommand),
+    /// Keeps segments from being sent until `unhold`
+    Hold(cmd::hold::HoldArgs),
+    /// Lets held segments be sent again
+    Unhold(cmd::hold::HoldArgs),
+    /// Gives content up here once nobody is owed it any more
+    Release(cmd::hold::ReleaseArgs),
+    /// Lists peers, holds them, ends their backoff, forgets them, gives them a new pin
+    #[command(subcommand)]
+    Peers(cmd::peers::PeersCommand),
+    /// Shows who did what and why, and what the site removed by itself
+    Audit(cmd::audit::AuditArgs),
     /// Stops the site: no new segments, what is in flight is finished
     Stop(cmd::stop::StopArgs),
     /// Shows two sites at work in this process
@@ -185,6 +199,12 @@ fn dispatch(command: Command, global: &Global, socket: Option<PathBuf>) -> Resul
         Command::Show(args) => cmd::show::run(args, global, &at()?)?,
         Command::Status(args) => cmd::status::run(args, global, &at()?)?,
         Command::Get(args) => cmd::get::run(args, global, &at()?)?,
+        Command::Deadletter(command) => cmd::deadletter::run(command, global, &at()?)?,
+        Command::Hold(args) => cmd::hold::hold(args, global, &at()?)?,
+        Command::Unhold(args) => cmd::hold::unhold(args, global, &at()?)?,
+        Command::Release(args) => cmd::hold::release(args, global, &at()?)?,
+        Command::Peers(command) => cmd::peers::run(command, global, &at()?)?,
+        Command::Audit(args) => cmd::audit::run(args, global, &at()?)?,
         Command::Stop(args) => cmd::stop::run(args, global, &at()?)?,
         Command::Demo(args) => cmd::demo::run(&args, global)?,
         Command::Bench(args) => cmd::bench::run(&args, global)?,

@@ -61,7 +61,13 @@ pub fn queue(disk: &Disk, load: Load) -> Res<()> {
 
 fn counters(batch: &mut Batch, last: u64, size: u64) {
     let number = batch.number.0;
-    let peer = PeerRow { name: PEER.into(), pin: Vec::new(), held: false, last_acked: None };
+    let peer = PeerRow {
+        name: PEER.into(),
+        pin: Vec::new(),
+        held: false,
+        last_acked: None,
+        forgotten: None,
+    };
     batch.put(Table::Peers, &keys::site(SITE), &peer);
     let meta = [
         (MetaName::Format, FORMAT.into()),
@@ -164,6 +170,7 @@ pub fn stored(disk: &Disk, batch: &mut Batch, seq: u64, size: usize, origin: Ori
         held: false,
         from: if here { SITE.0 } else { 0 },
         loss: None,
+        let_go: None,
         askers: Vec::new(),
         unplaced: None,
     };

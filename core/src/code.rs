@@ -75,6 +75,7 @@ impl Refusal {
 
 codes! {
     /// Why the last attempt of a delivery failed, or why it is dead (rows, CLI, metrics).
+    #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
     pub enum Cause {
         /// The session ended before the outcome was known.
         SessionLost = 1, "session_lost";

@@ -21,6 +21,7 @@ extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;
 
+pub mod act;
 pub mod code;
 pub mod config;
 #[cfg(feature = "tls")]

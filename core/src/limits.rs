@@ -58,6 +58,17 @@ pub const CLASSES: usize = 4;
 /// Rows that growth may fill of a batch; the rest is kept for relief, so that accepting never stops
 /// delivering.
 pub const GROWTH_ROWS: usize = BATCH_ROWS / 4 * 3;
+/// Deliveries or segments that one commit of an operator's act changes at most. Such a batch may have more
+/// than [`BATCH_ROWS`] rows, so that a retry is one commit; its bytes stay within [`BATCH_BYTES`].
+pub const ACT_ROWS: usize = 20_000;
+/// Most ledger rows of a batch with an act in it.
+pub const ACT_BATCH_ROWS: usize = ACT_ROWS * 8 + BATCH_ROWS;
+/// Bytes that one commit of an act writes at most.
+pub const ACT_BYTES: usize = 6 << 20;
+/// Rows of one page that an act reads.
+pub const ACT_PAGE: usize = 1_024;
+/// Acts that may wait for their turn.
+pub const ACTS_MAX: usize = 64;
 /// Segments of one lookup.
 pub const LOOKUP_MAX: usize = 512;
 /// Peers that may wait for receipts of one segment, counted for each site they asked for.
@@ -65,6 +76,7 @@ pub const ASKERS_MAX: usize = 64;
 /// Receipts a peer may be told without having answered.
 pub const RECEIPTS_OPEN: usize = 256;
 
+const _: () = assert!(ACT_BYTES + (2 << 20) <= BATCH_BYTES);
 const _: () = assert!(SEGMENT_MAX + 64 < FRAME_MAX);
 const _: () = assert!(INLINE_MAX + META_MAX + DESTINATIONS_MAX * (SITE_NAME_MAX + 8) < FRAME_MAX);
 const _: () = assert!(CREDIT_START as usize >= 2 * INLINE_MAX);

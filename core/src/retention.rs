@@ -150,6 +150,10 @@ pub fn fate(case: &Case<'_>, policy: &Policy) -> Fate {
     if case.any(State::Deadletter) {
         return Fate::Keep(Why::Dead);
     }
+    // An operator said so, and nothing is owed any more.
+    if row.let_go.is_some() {
+        return Fate::Release;
+    }
     if row.here {
         return match case.exports {
             Exports::Done(at) => case.release(at.max(case.last()).after(policy.keep)),

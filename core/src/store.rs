@@ -62,6 +62,8 @@ pub struct Batch {
     pub number: BatchNo,
     /// Free the ballast first: this batch holds nothing but relief and must get through a full disk.
     pub free_ballast: bool,
+    /// An operator's act is in it: it may have up to [`crate::limits::ACT_BATCH_ROWS`] rows.
+    pub acts: bool,
     spans: Vec<Span>,
     arena: Vec<u8>,
     parked: usize,

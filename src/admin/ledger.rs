@@ -334,7 +334,7 @@ fn matches(held: &Held, state: Option<Word>, peer: Option<SiteNo>, now: UnixMill
 }
 
 /// The number of a peer.
-fn site_of(snapshot: &dyn Snapshot, name: &str) -> Result<Option<SiteNo>, StoreFault> {
+pub(super) fn site_of(snapshot: &dyn Snapshot, name: &str) -> Result<Option<SiteNo>, StoreFault> {
     let mut found = None;
     scan_prefix(snapshot, Table::Peers, &[], &mut |key, value| {
         let row = codec::decode::<PeerRow>(Table::Peers, key, value);
@@ -350,10 +350,14 @@ fn site_of(snapshot: &dyn Snapshot, name: &str) -> Result<Option<SiteNo>, StoreF
 
 /// Names of sites, each read once.
 #[derive(Default)]
-struct Names(BTreeMap<SiteNo, String>);
+pub(super) struct Names(BTreeMap<SiteNo, String>);
 
 impl Names {
-    fn of(&mut self, snapshot: &dyn Snapshot, site: SiteNo) -> Result<String, StoreFault> {
+    pub(super) fn of(
+        &mut self,
+        snapshot: &dyn Snapshot,
+        site: SiteNo,
+    ) -> Result<String, StoreFault> {
         if let Some(name) = self.0.get(&site) {
             return Ok(name.clone());
         }

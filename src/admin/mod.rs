@@ -7,6 +7,12 @@
 //! | `GET /v1/segments/{id}` | [`shapes::Segment`]; any unique prefix of 6 digits will do |
 //! | `GET /v1/segments/{id}/content` | the bytes; cut short if they turn out not to match their digest |
 //! | `GET /v1/status` | [`shapes::Status`] |
+//! | `POST /v1/acts` with [`acts::ActRequest`] | [`acts::Acted`], once it is safe on disk |
+//! | `GET /v1/deadletters?limit=&after=&peer=&reason=&older=` | [`lists::Deadletters`], oldest first |
+//! | `GET /v1/deadletters/groups?after=&peer=&reason=&older=` | [`lists::DeadletterGroups`] |
+//! | `GET /v1/peers` | [`shapes::Peers`] |
+//! | `GET /v1/audit?limit=&after=&since=` | [`lists::Audit`], oldest first |
+//! | `GET /metrics` | text for Prometheus |
 //! | `POST /v1/stop` | `202`: the node drains and stops |
 //! | `GET /healthz`, `GET /readyz` | one word |
 //!
@@ -14,11 +20,14 @@
 //! `label=K=V` (repeated), `priority`, `expires` (seconds), `instance` (`random`, or 32 hex digits).
 //!
 //! Every refusal is `{"code","message"}`; waiting helps where there is a `Retry-After`. The admin socket
-//! is for the daemon's own user and root; over TCP there are only health and status, for the names
-//! of this machine.
+//! is for the daemon's own user and root; over TCP there are only health, status and metrics, for the
+//! names of this machine. docs/ADMIN.md has an example of each.
 
+pub mod acts;
 mod download;
 pub mod ledger;
+pub mod lists;
+mod metrics;
 mod refusal;
 mod route;
 mod session;

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use consign_core::code::Cause;
 use consign_core::http::{Method, Query, Request, Target};
 use consign_core::id::{Seq, unhex};
 use consign_core::segment::{Class, Destinations, Meta, is_site_name};
+use consign_core::time::UnixMillis;
 
 use super::ledger::{IdPrefix, Listing, Word};
+use super::lists::{self, AuditListing, DeadListing};
 use super::refusal::No;
 
 /// What a request asks for.
@@ -20,6 +23,12 @@ pub(super) enum Route {
     Show(IdPrefix),
     Content(IdPrefix),
     Submit(Box<Submit>),
+    Act,
+    Dead(DeadListing),
+    Groups(DeadListing),
+    Peers,
+    Audit(AuditListing),
+    Metrics,
 }
 
 /// A segment without its content.
@@ -46,6 +55,12 @@ pub(super) fn route(request: &Request) -> Result<Route, No> {
         (["readyz"], true, _) => plain(Route::Ready),
         (["v1", "status"], true, _) => plain(Route::Status),
         (["v1", "stop"], _, true) => plain(Route::Stop),
+        (["metrics"], true, _) => plain(Route::Metrics),
+        (["v1", "acts"], _, true) => plain(Route::Act),
+        (["v1", "peers"], true, _) => plain(Route::Peers),
+        (["v1", "deadletters"], true, _) => dead(target.query).map(Route::Dead),
+        (["v1", "deadletters", "groups"], true, _) => dead(target.query).map(Route::Groups),
+        (["v1", "audit"], true, _) => audit(target.query).map(Route::Audit),
         (["v1", "segments"], true, _) => list(target.query).map(Route::List),
         (["v1", "segments"], _, true) => {
             submit(target.query).map(|submit| Route::Submit(Box::new(submit)))
@@ -55,11 +70,13 @@ pub(super) fn route(request: &Request) -> Result<Route, No> {
             prefix(id).and_then(|id| plain(Route::Content(id)))
         }
         (["v1", "segments"], false, false) => Err(not_allowed(request, "GET, HEAD, POST")),
-        (["v1", "stop"], _, false) => Err(not_allowed(request, "POST")),
+        (["v1", "stop" | "acts"], _, false) => Err(not_allowed(request, "POST")),
         (
             ["healthz"]
             | ["readyz"]
-            | ["v1", "status"]
+            | ["metrics"]
+            | ["v1", "status" | "peers" | "deadletters" | "audit"]
+            | ["v1", "deadletters", "groups"]
             | ["v1", "segments", _]
             | ["v1", "segments", _, "content"],
             false,
@@ -91,11 +108,7 @@ fn one<'q>(query: &'q Query, key: &str) -> Result<Option<&'q str>, No> {
 fn list(query: &str) -> Result<Listing, No> {
     let query = Query::parse(query, &["limit", "after", "state", "peer"]).map_err(No::of_fault)?;
     let mut listing = Listing::default();
-    if let Some(limit) = one(&query, "limit")? {
-        let most = Listing::LIMIT_MAX;
-        let number = limit.parse().ok().filter(|n| (1..=most).contains(n));
-        listing.limit = number.ok_or_else(|| bad(&format!("a limit from 1 to {most}"), limit))?;
-    }
+    listing.limit = limit(&query)?;
     if let Some(after) = one(&query, "after")? {
         let seq = after.parse().map_err(|_| bad("an accept number", after))?;
         listing.after = Some(Seq(seq));
@@ -106,6 +119,46 @@ fn list(query: &str) -> Result<Listing, No> {
     }
     listing.peer = one(&query, "peer")?.map(String::from);
     Ok(listing)
+}
+
+fn dead(query: &str) -> Result<DeadListing, No> {
+    let known = ["limit", "after", "peer", "reason", "older"];
+    let query = Query::parse(query, &known).map_err(No::of_fault)?;
+    let mut listing = DeadListing { limit: limit(&query)?, ..DeadListing::default() };
+    if let Some(after) = one(&query, "after")? {
+        let key = lists::parse_after(after);
+        listing.after = Some(key.ok_or_else(|| bad("where a page ended", after))?);
+    }
+    if let Some(word) = one(&query, "reason")? {
+        listing.reason = Some(Cause::from_word(word).ok_or_else(|| bad("a reason", word))?);
+    }
+    listing.older = one(&query, "older")?.map(seconds).transpose()?;
+    listing.peer = one(&query, "peer")?.map(String::from);
+    Ok(listing)
+}
+
+fn audit(query: &str) -> Result<AuditListing, No> {
+    let query = Query::parse(query, &["limit", "after", "since"]).map_err(No::of_fault)?;
+    let mut listing = AuditListing { limit: limit(&query)?, ..AuditListing::default() };
+    if let Some(after) = one(&query, "after")? {
+        listing.after = Some(after.parse().map_err(|_| bad("the number of a record", after))?);
+    }
+    if let Some(since) = one(&query, "since")? {
+        let ms = since.parse().map_err(|_| bad("milliseconds since 1970", since))?;
+        listing.since = Some(UnixMillis(ms));
+    }
+    Ok(listing)
+}
+
+fn seconds(text: &str) -> Result<Duration, No> {
+    text.parse().map(Duration::from_secs).map_err(|_| bad("a number of seconds", text))
+}
+
+fn limit(query: &Query) -> Result<usize, No> {
+    let most = Listing::LIMIT_MAX;
+    let Some(limit) = one(query, "limit")? else { return Ok(Listing::default().limit) };
+    let number = limit.parse().ok().filter(|n| (1..=most).contains(n));
+    number.ok_or_else(|| bad(&format!("a limit from 1 to {most}"), limit))
 }
 
 fn submit(query: &str) -> Result<Submit, No> {

@@ -2,6 +2,7 @@
 
 mod admit;
 mod answer;
+mod heard;
 
 use std::sync::Arc;
 
@@ -20,12 +21,14 @@ use consign_core::time::{Instant, Now};
 use self::admit::limits;
 use self::answer::{found, json, located, stopping};
 use super::AdminContext;
+use super::acts::{self, Acted};
 use super::download::{Download, Step};
 use super::ledger::{self, Located};
 use super::refusal::No;
 use super::route::{self, Route, Submit};
-use super::shapes::{Segment, Status, Stopping};
+use super::shapes::{Peers, Segment, Status, Stopping};
 use super::upload::Upload;
+use super::{lists, metrics};
 
 /// Bytes of further requests that may wait behind the present one.
 const HELD_MAX: usize = 64 << 10;
@@ -43,6 +46,10 @@ enum Task {
     Query(TransferNo, Route),
     /// The node's word on how far a segment is.
     Progress(TransferNo, Box<Segment>),
+    /// The body of an act on its way in.
+    Body(Vec<u8>),
+    /// The node's word on what became of an act.
+    Act(TransferNo),
     /// Content on its way in.
     Upload(Box<Upload>),
     /// Content on its way out.
@@ -99,12 +106,20 @@ impl AdminSession {
             Event::Head(request) => self.head(now, &request, out),
             Event::Body(data) => {
                 // Content nobody asked for is read and dropped.
-                if let Task::Upload(upload) = &mut self.task {
-                    upload.body(data, out);
+                match &mut self.task {
+                    Task::Upload(upload) => upload.body(data, out),
+                    Task::Body(body) if body.len() + data.len() > acts::BODY_MAX => {
+                        self.task = Task::Idle;
+                        let text = format!("an act of more than {} bytes", acts::BODY_MAX);
+                        self.refuse(now, &No::new(413, "too_large", text), out);
+                    }
+                    Task::Body(body) => body.extend_from_slice(data),
+                    _ => {}
                 }
             }
             Event::End => match std::mem::replace(&mut self.task, Task::Idle) {
                 Task::Wait(route) => self.begin(now, route, out),
+                Task::Body(body) => self.act(now, &body, out),
                 Task::Upload(mut upload) => {
                     upload.end(out);
                     self.task = Task::Upload(upload);
@@ -136,7 +151,10 @@ impl AdminSession {
             },
             Ok(route) => {
                 self.conn.go_on(now, &mut out.bytes);
-                self.task = Task::Wait(route);
+                self.task = match route {
+                    Route::Act => Task::Body(Vec::new()),
+                    route => Task::Wait(route),
+                };
             }
         }
     }
@@ -164,12 +182,25 @@ impl AdminSession {
         Ok(Box::new(Upload::new(ticket, handle, (meta, submit.to), declared, inline_max)))
     }
 
+    /// The body of an act is whole: the node judges it.
+    fn act(&mut self, now: Now, body: &[u8], out: &mut SessionOut) {
+        // Over TCP nobody comes this far.
+        match acts::read(body, self.info.uid.unwrap_or(u32::MAX)) {
+            Err(no) => self.refuse(now, &no, out),
+            Ok(act) => {
+                let ticket = self.ticket();
+                out.events.push(SessionEvent::Act { ticket, act: Box::new(act) });
+                self.task = Task::Act(ticket);
+            }
+        }
+    }
+
     /// The request is whole: asks whoever knows.
     fn begin(&mut self, now: Now, route: Route, out: &mut SessionOut) {
         let ticket = self.ticket();
         match &route {
             Route::Health => return self.text(now, 200, "ok\n", out),
-            Route::Status | Route::Ready | Route::Stop => {
+            Route::Status | Route::Ready | Route::Stop | Route::Peers | Route::Metrics => {
                 let question = if route == Route::Stop { Question::Stop } else { Question::Status };
                 out.events.push(SessionEvent::Ask { ticket, question });
                 self.task = Task::Ask(ticket, route);
@@ -187,7 +218,19 @@ impl AdminSession {
                 let id = id.clone();
                 query(ticket, out, move |s| json(&ledger::locate(s, &id)?));
             }
-            Route::Submit(_) => unreachable!("a submission begins with its head"),
+            Route::Dead(listing) => {
+                let (listing, wall) = (listing.clone(), now.wall);
+                query(ticket, out, move |s| json(&lists::dead(s, &listing, wall)?));
+            }
+            Route::Groups(listing) => {
+                let (listing, wall) = (listing.clone(), now.wall);
+                query(ticket, out, move |s| json(&lists::groups(s, &listing, wall)?));
+            }
+            Route::Audit(listing) => {
+                let listing = listing.clone();
+                query(ticket, out, move |s| json(&lists::audit(s, &listing)?));
+            }
+            Route::Submit(_) | Route::Act => unreachable!("its body comes first"),
         }
         self.task = Task::Query(ticket, route);
     }
@@ -265,6 +308,12 @@ impl AdminSession {
                 }
             },
             Route::List(_)
+            | Route::Dead(_)
+            | Route::Groups(_)
+            | Route::Audit(_)
+            | Route::Peers
+            | Route::Metrics
+            | Route::Act
             | Route::Health
             | Route::Ready
             | Route::Status
@@ -299,91 +348,18 @@ impl AdminSession {
         }
     }
 
-    fn command(&mut self, now: Now, command: SessionCommand, out: &mut SessionOut) {
-        match command {
-            SessionCommand::Promised(promised) => self.promised(now, promised.into_inner(), out),
-            SessionCommand::Refuse { transfer, refusal, retry_after, text, .. } => {
-                if let Task::Upload(upload) = &mut self.task
-                    && upload.ticket() == transfer
-                {
-                    upload.give_up(out);
-                    self.task = Task::Idle;
-                    self.refuse(now, &No::of_refusal(refusal, retry_after, text), out);
-                }
-            }
-            SessionCommand::Answer { ticket, answer } => self.answer(now, ticket, &answer, out),
-            SessionCommand::Close { why, .. } => self.end(now, why, out),
-            SessionCommand::Allowance(_) | SessionCommand::Pace(_) => {}
-        }
-    }
-
-    fn promised(&mut self, now: Now, promise: Promise, out: &mut SessionOut) {
-        let Task::Upload(upload) = &mut self.task else { return };
-        match promise {
-            Promise::Accept { transfer, blob, reserved, .. } if upload.ticket() == transfer => {
-                upload.granted(now, (blob, reserved), &mut self.conn, out);
-            }
-            Promise::Accepted { ticket, accepted } if upload.ticket() == ticket => {
-                let answer = upload.accepted(accepted);
-                self.task = Task::Idle;
-                let location = format!("/v1/segments/{}", answer.id);
-                let status = if answer.new { 201 } else { 200 };
-                self.shape(now, status, &[("Location", &location)], &answer, out);
-            }
-            Promise::Accept { .. }
-            | Promise::Accepted { .. }
-            | Promise::Start { .. }
-            | Promise::Send(_)
-            | Promise::Ack { .. }
-            | Promise::Receipt(_)
-            | Promise::ReceiptOk { .. } => {}
-        }
-    }
-
-    fn answer(&mut self, now: Now, ticket: TransferNo, answer: &Answer, out: &mut SessionOut) {
-        match (std::mem::replace(&mut self.task, Task::Idle), answer) {
-            (Task::Ask(asked, Route::Status), Answer::Status(status)) if asked == ticket => {
-                let up = now.mono.since(Instant::ZERO).as_secs();
-                let shape = Status::of(status, &self.context, up);
-                self.shape(now, 200, &[], &shape, out);
-            }
-            (Task::Ask(asked, Route::Ready), Answer::Status(status)) if asked == ticket => {
-                let (code, word) =
-                    if status.stopping { (503, "stopping\n") } else { (200, "ready\n") };
-                self.text(now, code, word, out);
-            }
-            (Task::Ask(asked, Route::Stop), Answer::Stopping) if asked == ticket => {
-                let (schema, pid) = ("consign.stopping/1".into(), std::process::id());
-                let shape = Stopping { schema, stopping: true, pid };
-                self.shape(now, 202, &[], &shape, out);
-            }
-            (Task::Progress(asked, mut segment), Answer::Progress(sent)) if asked == ticket => {
-                for delivery in segment.deliveries.iter_mut().filter(|d| d.state == "sending") {
-                    let mine = sent.iter().find(|(peer, _)| *peer == delivery.peer);
-                    delivery.sent = mine.map(|(_, bytes)| *bytes);
-                }
-                self.shape(now, 200, &[], &segment, out);
-            }
-            (Task::Upload(mut upload), Answer::Status(status)) if upload.ticket() == ticket => {
-                match upload.status(status, out) {
-                    Ok(()) => self.task = Task::Upload(upload),
-                    Err(no) => self.refuse(now, &no, out),
-                }
-            }
-            (other, Answer::Status(_) | Answer::Stopping | Answer::Progress(_)) => {
-                self.task = other;
-            }
-        }
-    }
-
     /// The node ends the connection. What is submitted still gets its answer; the driver cuts the
     /// connection if that takes too long.
     fn end(&mut self, now: Now, why: Goodbye, out: &mut SessionOut) {
         self.ending = Some(why);
         let waits = match &self.task {
             Task::Upload(upload) => upload.is_submitted(),
-            Task::Download(_) | Task::Ask(..) | Task::Query(..) | Task::Progress(..) => true,
-            Task::Idle | Task::Wait(_) => false,
+            Task::Download(_)
+            | Task::Ask(..)
+            | Task::Query(..)
+            | Task::Progress(..)
+            | Task::Act(_) => true,
+            Task::Idle | Task::Wait(_) | Task::Body(_) => false,
         };
         if !waits {
             self.drop_task(out);
@@ -436,6 +412,8 @@ impl Session for AdminSession {
             Task::Upload(upload) => upload.wants_read(),
             Task::Idle
             | Task::Wait(_)
+            | Task::Body(_)
+            | Task::Act(_)
             | Task::Ask(..)
             | Task::Query(..)
             | Task::Progress(..)

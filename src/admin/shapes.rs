@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use consign_core::act::Action;
+use consign_core::code::Refusal;
 use consign_core::http::rfc3339;
 use consign_core::node;
 use consign_core::time::UnixMillis;
@@ -169,8 +171,34 @@ pub struct Status {
     pub reconciled: (u64, u64),
     /// Whether it is stopping.
     pub stopping: bool,
+    /// Refusals since the start, by code.
+    #[serde(default)]
+    pub refusals: BTreeMap<String, u64>,
+    /// Operators' acts since the start, by action.
+    #[serde(default)]
+    pub acts: BTreeMap<String, u64>,
     /// Peers by name.
     pub peers: Vec<Peer>,
+}
+
+/// Peers by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peers {
+    /// `consign.peers/1`
+    pub schema: String,
+    /// The peers.
+    pub peers: Vec<Peer>,
+}
+
+impl Peers {
+    /// Its schema.
+    pub const SCHEMA: &'static str = "consign.peers/1";
+
+    /// What the node says.
+    #[must_use]
+    pub fn of(node: &node::Status) -> Peers {
+        Peers { schema: Peers::SCHEMA.into(), peers: node.peers.iter().map(Peer::of).collect() }
+    }
 }
 
 /// Room for content.
@@ -208,6 +236,15 @@ pub struct Peer {
     pub name: String,
     /// Where it is dialled; empty when it is no longer known.
     pub address: String,
+    /// Whether it is among `relay.known_peers`.
+    #[serde(default)]
+    pub known: bool,
+    /// Held by an operator.
+    #[serde(default)]
+    pub held: bool,
+    /// Its configured pin is not the one it is known by: no session before `consign peers rekey`.
+    #[serde(default)]
+    pub needs_rekey: bool,
     /// The known peer it is reached by way of; empty when it is a known peer itself.
     #[serde(default)]
     pub via: String,
@@ -303,9 +340,16 @@ impl Status {
             reconciling: node.reconciling,
             reconciled: node.reconciled,
             stopping: node.stopping,
+            refusals: counted(Refusal::ALL.iter().map(|r| r.word()), &node.refusals),
+            acts: counted(Action::ALL.iter().map(|a| a.word()), &node.acts),
             peers: node.peers.iter().map(Peer::of).collect(),
         }
     }
+}
+
+/// Counts under their words: every word is there from the start.
+fn counted<'w>(words: impl Iterator<Item = &'w str>, counts: &[u64]) -> BTreeMap<String, u64> {
+    words.map(String::from).zip(counts.iter().copied()).collect()
 }
 
 impl Peer {
@@ -315,6 +359,9 @@ impl Peer {
         Peer {
             name: peer.name.clone(),
             address: peer.address.clone(),
+            known: peer.known,
+            held: peer.held,
+            needs_rekey: peer.needs_rekey,
             via: peer.via.clone(),
             up: peer.session.is_some(),
             epoch: peer.session.map(|epoch| epoch.to_string()),

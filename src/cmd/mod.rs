@@ -1,10 +1,15 @@
 //! Subcommands, one file each.
 
+mod acts;
+pub mod audit;
 pub mod bench;
+pub mod deadletter;
 pub mod demo;
 pub mod get;
+pub mod hold;
 pub mod init;
 pub mod ls;
+pub mod peers;
 pub mod replay;
 mod screen;
 pub mod send;

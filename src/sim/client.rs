@@ -149,7 +149,8 @@ impl Client {
                 | Promise::Send(_)
                 | Promise::Ack { .. }
                 | Promise::Receipt(_)
-                | Promise::ReceiptOk { .. } => {}
+                | Promise::ReceiptOk { .. }
+                | Promise::Done { .. } => {}
             },
             SessionCommand::Refuse { refusal, .. } => {
                 self.leave(out);

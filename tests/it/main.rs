@@ -2,6 +2,7 @@
 
 mod cli;
 mod damage;
+mod deadletters;
 mod deliver;
 mod disk;
 mod freeze;

@@ -28,6 +28,7 @@ fn number(promise: &Promise) -> u32 {
         Promise::Start { .. }
         | Promise::Send(_)
         | Promise::Accept { .. }
+        | Promise::Done { .. }
         | Promise::Receipt(_)
         | Promise::ReceiptOk { .. }
         | Promise::Accepted { .. } => panic!("only acks are promised here"),

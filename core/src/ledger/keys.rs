@@ -104,11 +104,32 @@ pub fn deadletter(at: UnixMillis, seq: Seq, site: SiteNo) -> Key {
 
 /// Reads a `deadletters` key; `None` when it is not one.
 #[must_use]
-pub fn parse_deadletter(bytes: &[u8]) -> Option<(UnixMillis, Seq, SiteNo)> {
+pub fn parse_deadletter(bytes: &[u8]) -> Option<DeadKey> {
     let mut rest = bytes;
     let at = UnixMillis(u64::from_be_bytes(take(&mut rest)?));
-    let (seq, site) = parse_delivery(rest)?;
-    Some((at, seq, site))
+    let seq = Seq(u64::from_be_bytes(take(&mut rest)?));
+    let site = SiteNo(u32::from_be_bytes(take(&mut rest)?));
+    rest.is_empty().then_some(DeadKey { at, seq, site })
+}
+
+/// A key of `deadletters`, in its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct DeadKey {
+    /// When it was given up.
+    pub at: UnixMillis,
+    /// The segment.
+    pub seq: Seq,
+    /// The destination.
+    pub site: SiteNo,
+}
+
+impl DeadKey {
+    /// Its bytes.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        deadletter(self.at, self.seq, self.site)
+    }
 }
 
 /// `unmet`: (ms, seq).

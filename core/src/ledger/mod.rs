@@ -10,6 +10,7 @@ pub mod keys;
 pub mod keys_pickup;
 pub mod keys_upkeep;
 pub mod read;
+pub mod read_acts;
 mod read_receipts;
 mod read_upkeep;
 pub mod rows;

@@ -8,6 +8,7 @@ use minicbor::Decode;
 use super::keys::{self, DueKey};
 use super::keys_upkeep::ExpiryKind;
 pub use super::read_upkeep::{Bounded, Expiring, Kept, Oldest, Subject};
+use super::read_acts::{Pick, Picked};
 use super::rows::{
     BlobRow, CounterRow, DeliveryRow, DigestRow, DoomedRow, IdRow, IncomingRow, InflightRow,
     MetaName, MetaRow, PeerRow, SegmentRow, SourceRow,
@@ -72,6 +73,8 @@ pub enum ReadRequest {
     Oldest(Bounded, usize),
     /// Segments with everything that goes with them.
     Kept(Vec<Seq>),
+    /// What an operator's act is about.
+    Picked(Pick),
 }
 
 /// One segment to look up.
@@ -219,6 +222,8 @@ pub enum Answer {
     Oldest(Oldest),
     /// In the order asked; `None` where there is no such segment.
     Kept(Vec<Option<Kept>>),
+    /// In order.
+    Picked(Picked),
 }
 
 /// Answers a request from a snapshot.
@@ -260,6 +265,7 @@ pub fn read(snapshot: &dyn Snapshot, request: &ReadRequest) -> ReadResult {
             read_receipts::pass_back(snapshot, *peer, *after, *limit)?
         }
         ReadRequest::Recovery => Answer::Recovery(alloc::boxed::Box::new(recovery(snapshot)?)),
+        ReadRequest::Picked(pick) => Answer::Picked(super::read_acts::picked(snapshot, pick)?),
     };
     Ok(ReadAnswer { as_of: snapshot.as_of(), body })
 }
@@ -283,7 +289,10 @@ where
 }
 
 /// `None` for a row that is missing or corrupt: the caller sets that one item aside.
-pub(super) fn lenient<R>(
+///
+/// # Errors
+/// When the store cannot be read.
+pub fn lenient<R>(
     snapshot: &dyn Snapshot,
     table: Table,
     key: &[u8],
@@ -394,7 +403,7 @@ fn due(
     Ok(Answer::Due { rows, bad, end })
 }
 
-fn pair(
+pub(super) fn pair(
     snapshot: &dyn Snapshot,
     seq: Seq,
     site: SiteNo,

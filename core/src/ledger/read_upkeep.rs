@@ -184,7 +184,7 @@ pub(super) fn oldest(
         Bounded::Deadletters => {
             let keys = first(snapshot, Table::Deadletters, limit, keys::parse_deadletter)?;
             let mut rows = Vec::with_capacity(keys.len());
-            for (at, seq, site) in keys {
+            for keys::DeadKey { at, seq, site } in keys {
                 rows.push((at, seq, site, read::held(snapshot, seq)?.map(Box::new)));
             }
             Oldest::Deadletters(rows)

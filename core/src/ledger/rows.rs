@@ -86,6 +86,10 @@ pub struct SegmentRow {
     #[n(18)]
     #[cfg_attr(feature = "serde", serde(default))]
     pub unplaced: Option<bool>,
+    /// When an operator said that the content is not needed here any more (ms).
+    #[n(19)]
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub let_go: Option<u64>,
 }
 
 impl SegmentRow {
@@ -314,6 +318,10 @@ pub struct PeerRow {
     /// Last committed ACK from it (ms).
     #[n(3)]
     pub last_acked: Option<u64>,
+    /// An operator gave up what was owed to it, and it was not configured then.
+    #[n(4)]
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub forgotten: Option<bool>,
 }
 
 /// Names in `meta` and what they count; each value is one u64.

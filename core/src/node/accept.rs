@@ -242,6 +242,7 @@ impl Node {
             return;
         }
         let peer = self.peers.get(&pending.source).map(|p| p.name.clone()).unwrap_or_default();
+        self.count_refusal(refusal);
         out.push(Action::Note(Note::Refused { code: refusal.word(), peer, text: text.clone() }));
         let (transfer, id) = (pending.transfer, pending.id());
         let command = SessionCommand::Refuse { transfer, id, refusal, retry_after, text };

@@ -56,6 +56,9 @@ impl Node {
             return Err(no_room());
         }
         row.askers.extend(askers);
+        if grows {
+            row.let_go = None;
+        }
         let mut changed = self.extend_destinations(now, seq, &mut row, &plan.new, &offer.to);
         row.here |= comes_here;
         changed |= self.freshen(offer, seq, &mut row) || grows;
@@ -219,7 +222,9 @@ impl Node {
         }
         row.here |= here;
         let raised = raises && self.raise_expiry(seq, &mut row, expires_at);
-        let changed = added || here || raised;
+        // Whoever hands it in again wants it kept.
+        let wanted_again = row.let_go.take().is_some();
+        let changed = added || here || raised || wanted_again;
         if changed {
             self.put_segment(seq, row.clone());
         }

@@ -20,6 +20,15 @@ pub(super) struct Active {
     changed: BatchNo,
 }
 
+/// A delivery that changed.
+#[derive(Clone, Debug)]
+struct Changed {
+    batch: BatchNo,
+    row: Option<DeliveryRow>,
+    /// Whether its segment is kept in memory with it.
+    holds: bool,
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Entry {
     Segment(Seq),
@@ -35,7 +44,7 @@ enum Entry {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Book {
     segments: BTreeMap<Seq, Active>,
-    deliveries: BTreeMap<(SiteNo, Seq), (BatchNo, Option<DeliveryRow>)>,
+    deliveries: BTreeMap<(SiteNo, Seq), Changed>,
     /// Where ids lead; `None` is nowhere.
     ids: BTreeMap<SegmentId, (BatchNo, Option<Seq>)>,
     /// Content files; `None` is removed.
@@ -91,8 +100,10 @@ impl Book {
             match entry {
                 Entry::Segment(seq) => self.drop_segment(seq, floor),
                 Entry::Delivery(site, seq) => {
-                    if self.deliveries.get(&(site, seq)).is_some_and(|d| d.0 == batch) {
-                        self.deliveries.remove(&(site, seq));
+                    let key = (site, seq);
+                    if self.deliveries.get(&key).is_some_and(|d| d.batch == batch)
+                        && self.deliveries.remove(&key).is_some_and(|d| d.holds)
+                    {
                         self.release(seq);
                     }
                 }
@@ -183,16 +194,31 @@ impl Book {
         row: Option<DeliveryRow>,
         segment: &SegmentRow,
     ) {
-        if self.deliveries.insert((site, seq), (batch, row)).is_none() {
+        if self.deliveries.get(&(site, seq)).is_none_or(|d| !d.holds) {
             self.hold(seq, || segment.clone());
         }
+        self.deliveries.insert((site, seq), Changed { batch, row, holds: true });
+        self.log.push_back((batch, Entry::Delivery(site, seq)));
+    }
+
+    /// As [`Book::set_delivery`], without the segment: for a delivery that no open scan may place,
+    /// because its window was closed until `batch` is durable.
+    pub fn set_delivery_alone(
+        &mut self,
+        batch: BatchNo,
+        site: SiteNo,
+        seq: Seq,
+        row: Option<DeliveryRow>,
+    ) {
+        let holds = self.deliveries.get(&(site, seq)).is_some_and(|d| d.holds);
+        self.deliveries.insert((site, seq), Changed { batch, row, holds });
         self.log.push_back((batch, Entry::Delivery(site, seq)));
     }
 
     /// What is known of a delivery beyond a reading `as_of`; the outer `None` is nothing.
     pub fn delivery(&self, site: SiteNo, seq: Seq, as_of: BatchNo) -> Option<Option<&DeliveryRow>> {
-        let (batch, row) = self.deliveries.get(&(site, seq))?;
-        (*batch > as_of).then_some(row.as_ref())
+        let changed = self.deliveries.get(&(site, seq))?;
+        (changed.batch > as_of).then_some(changed.row.as_ref())
     }
 
     /// Every delivery of a peer that changed after `as_of`.
@@ -203,8 +229,8 @@ impl Book {
     ) -> impl Iterator<Item = (Seq, Option<&DeliveryRow>)> {
         self.deliveries
             .range((site, Seq(0))..=(site, Seq(u64::MAX)))
-            .filter(move |(_, (batch, _))| *batch > as_of)
-            .map(|((_, seq), (_, row))| (*seq, row.as_ref()))
+            .filter(move |(_, changed)| changed.batch > as_of)
+            .map(|((_, seq), changed)| (*seq, changed.row.as_ref()))
     }
 
     /// Where an id leads after the staged batch; `None` is nowhere.

@@ -71,6 +71,10 @@ impl Node {
             return self.turn_away(conn, &identity.name, Goodbye::UnknownPeer, out);
         };
         let site = peer.site;
+        if peer.rekey {
+            peer.dialling = false;
+            return self.turn_away(conn, &identity.name, Goodbye::UnknownPeer, out);
+        }
         if dialled {
             // No sign of life yet: our handshake is done before the other side has judged us.
             peer.dialling = false;
@@ -193,6 +197,7 @@ impl Node {
         }
         self.unstarted.retain(|(c, _)| *c != conn);
         self.forget_pending(conn, out);
+        self.forget_acts(conn);
         for blob in gone.incoming {
             self.incoming_cut(now, blob);
         }
@@ -296,7 +301,7 @@ impl Node {
             return;
         }
         for peer in self.peers.values_mut() {
-            let wanted = peer.known && !peer.address.is_empty();
+            let wanted = peer.known && !peer.rekey && !peer.address.is_empty();
             if wanted && peer.session.is_none() && !peer.dialling && peer.dial_at <= now.mono {
                 peer.dialling = true;
                 out.push(Action::Dial {
@@ -343,7 +348,8 @@ impl Node {
     /// The next time any connection or dial needs a look.
     pub(super) fn conns_deadline(&self) -> Option<Instant> {
         let dials = self.peers.values().filter(|p| {
-            p.known && !p.address.is_empty() && p.session.is_none() && !p.dialling && !self.stopping
+            let wanted = p.known && !p.rekey && !p.address.is_empty();
+            wanted && p.session.is_none() && !p.dialling && !self.stopping
         });
         let ends = self.conns.values().filter_map(|c| {
             let peer = c.peer.as_ref()?;

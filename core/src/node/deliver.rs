@@ -290,6 +290,8 @@ impl Node {
                 self.move_to(&mut row, Event::Fail, now);
                 row.last_error = cause.number();
                 row.next_attempt_after = retry_at.0;
+                // Its segment was held while the attempt was under way: it waits from now on.
+                row.held = segment.held.then_some(true);
                 self.stage.batch.put(Table::Deliveries, &keys::delivery(seq, site), &row);
                 self.stage.count(site, Some(before), Some(row.state), segment.size);
                 self.note_delivery(site, &segment, Some(before), Some(&row), Some(cause));
@@ -414,14 +416,19 @@ impl Node {
     ) {
         self.drop_delivery(site, seq, &row, &mut segment);
         self.audit(now, Act { action: "settled", reason: "already_relayed", ..Act::on(&segment) });
+        self.judge_rest(now, seq, &mut segment);
+        self.put_segment(seq, segment);
+    }
+
+    /// Somebody has left the required set: the rest may be enough.
+    pub(super) fn judge_rest(&mut self, now: Now, seq: Seq, segment: &mut SegmentRow) {
         if segment.required > 0 {
-            self.judge_success(now, seq, &mut segment);
+            self.judge_success(now, seq, segment);
         } else if segment.unplaced.is_none() {
             // Nobody is left to have it: it is kept and shown until somebody decides.
             segment.unplaced = Some(true);
             self.stage.meta.unplaced += 1;
         }
-        self.put_segment(seq, segment);
     }
 
     /// Sets the relayed marker in the commit of the ACK that decides it (DESIGN 3.5). An empty
@@ -450,7 +457,8 @@ impl Node {
         }
     }
 
-    /// A delivery waits under its `due` key, in memory too if the window reaches that far.
+    /// A delivery waits under its `due` key, in memory too if the window reaches that far. One that is
+    /// held waits without a key.
     pub(super) fn becomes_due(
         &mut self,
         site: SiteNo,
@@ -458,6 +466,9 @@ impl Node {
         row: DeliveryRow,
         segment: &SegmentRow,
     ) {
+        if row.held == Some(true) {
+            return self.book.set_delivery(self.stage.number(), site, seq, Some(row), segment);
+        }
         let key = due_key(site, seq, &row, segment);
         self.stage.batch.put_key(Table::Due, &key.key());
         self.book.set_delivery(self.stage.number(), site, seq, Some(row.clone()), segment);

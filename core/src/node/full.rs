@@ -142,7 +142,8 @@ impl Node {
                 Promise::Send(_)
                 | Promise::Ack { .. }
                 | Promise::Accept { .. }
-                | Promise::Accepted { .. } => {}
+                | Promise::Accepted { .. }
+                | Promise::Done { .. } => {}
             }
             if let Some(refusal) = waiting.refusal {
                 out.push(Action::Command(waiting.conn, refusal));
@@ -158,10 +159,13 @@ impl Node {
                 }
                 Asked::Due(..) | Asked::Pairs | Asked::Recovery | Asked::PassBack(_) => {}
                 Asked::Segments | Asked::Missing => self.reconcile.again(),
+                // What the act does about it is decided below.
+                Asked::Act => {}
                 // All of upkeep begins anew, below.
                 Asked::Expiry | Asked::Oldest(_) => {}
             }
         }
+        self.act_failed(out);
         self.upkeep.again();
         self.bounds = Bounds::default();
         let found = core::mem::take(&mut self.found);
@@ -247,6 +251,7 @@ impl Node {
             self.stage.load(&recovery);
         }
         self.incoming.load(&recovery);
+        self.know_peers_again(&recovery);
         self.stage_identity(&recovery);
         let mut rows: BTreeMap<(Seq, SiteNo), (SegmentRow, DeliveryRow)> =
             pairs.into_iter().zip(rows).filter_map(|(k, r)| Some((k, r?))).collect();

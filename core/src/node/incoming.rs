@@ -194,6 +194,7 @@ impl Node {
         (refusal, retry_after, text): No,
         out: &mut Vec<Action>,
     ) {
+        self.count_refusal(refusal);
         let (code, peer) = (refusal.word(), alloc::string::String::new());
         out.push(Action::Note(Note::Refused { code, peer, text: text.clone() }));
         let id = SegmentId([0; 32]);

@@ -10,6 +10,7 @@
 //! | `conns` | who may connect, session epochs, dialling |
 //! | `accept`, `admit`, `take`, `again`, `incoming` | lookups, admission, new rows, what is held already, reservations |
 //! | `deliver`, `verdict`, `scanned`, `window`, `peer` | claims, outcomes, due windows |
+//! | `acts` | what operators ask for |
 //! | `route`, `receipt` | sites behind others: where to, and what becomes of it there |
 //! | `stage`, `book` | staged rows and counters; the overlay over the store's answers |
 //! | `remove`, `evict` | what leaves the ledger, and the record of it |
@@ -19,6 +20,7 @@
 //! | `status` | questions |
 
 mod accept;
+mod acts;
 mod admit;
 mod again;
 mod book;
@@ -58,7 +60,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use crate::code::Goodbye;
+use crate::code::{Goodbye, Refusal};
 use crate::config::Config;
 use crate::gate::{Gate, Waiting};
 use crate::id::{BatchNo, ConnId, Epoch, ReadNo, Seq, SiteNo, TransferNo};
@@ -100,6 +102,7 @@ enum Asked {
     Recovery,
     Segments,
     Missing,
+    Act,
     PassBack(ConnId),
     Expiry,
     Oldest(Bounded),
@@ -132,6 +135,9 @@ pub struct Node {
     incoming: Incoming,
     reads: BTreeMap<ReadNo, Asked>,
     last_read: ReadNo,
+    acts: acts::Acts,
+    /// Refusals since the start, by their number.
+    refusals: [u64; Refusal::ALL.len()],
     reconcile: Reconcile,
     summary: ReconcileSummary,
     upkeep: Upkeep,
@@ -217,6 +223,7 @@ impl Node {
                 self.reservations.push_back((conn, ticket, size));
             }
             SessionEvent::Extend { ticket, blob } => self.extend_local(conn, ticket, blob, out),
+            SessionEvent::Act { ticket, act } => self.act_came(conn, ticket, *act, out),
             SessionEvent::Ask { ticket, question } => {
                 self.question(now, conn, ticket, &question, out)
             }
@@ -253,6 +260,7 @@ impl Node {
             out.push(Action::Command(conn, command));
         }
         self.book.committed(through);
+        self.act_committed(through);
         if let Mode::Tight(tight) = &mut self.mode {
             tight.tries = 0;
         }
@@ -291,6 +299,7 @@ impl Node {
             (Asked::Oldest(table), Rows::Oldest(found)) => {
                 open = self.oldest_read(read, as_of, table, found);
             }
+            (Asked::Act, Rows::Picked(picked)) => open = self.act_read(now, read, picked),
             (Asked::PassBack(conn), Rows::PassBack { rows, end }) => {
                 self.pass_back_read(conn, rows, end);
             }
@@ -310,6 +319,7 @@ impl Node {
         self.rejudge(now, out);
         self.inflight_to_failed(now);
         self.start_waiting();
+        self.act(now, out);
         self.settle(now);
         self.unlink(out);
         self.expire_partials(now);
@@ -339,6 +349,7 @@ impl Node {
 
     /// What waits to be taken in is refused: this site is stopping.
     fn turn_down(&mut self, out: &mut Vec<Action>) {
+        self.turn_down_acts(out);
         let no = || (crate::code::Refusal::Busy, 1_000, "this site is stopping".to_string());
         for pending in core::mem::take(&mut self.pending) {
             self.drop_pending(&pending, out);
@@ -358,7 +369,8 @@ impl Node {
         let staged = !self.stage.batch.is_empty() || self.stage.committing();
         let flying = self.peers.values().any(|p| !p.flights.is_empty());
         let waiting = !self.found.is_empty() || !self.pending.is_empty();
-        let quiet = !staged && !flying && !waiting && self.settlements.is_empty();
+        let idle = self.settlements.is_empty() && self.acts.is_idle();
+        let quiet = !staged && !flying && !waiting && idle;
         if quiet || now.mono >= self.drain_by {
             self.drained = true;
             let conns: Vec<ConnId> = self.conns.keys().copied().collect();
@@ -470,6 +482,14 @@ impl Node {
         self.book.opened(self.last_read, from);
         out.push(Action::Read(self.last_read, request));
         self.last_read
+    }
+
+    /// Something was refused with this code.
+    fn count_refusal(&mut self, refusal: Refusal) {
+        let at = Refusal::ALL.iter().position(|r| *r == refusal);
+        if let Some(count) = at.and_then(|at| self.refusals.get_mut(at)) {
+            *count += 1;
+        }
     }
 
     fn backoff(&self) -> Backoff {

@@ -2,6 +2,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::id::{BatchNo, ConnId, Epoch, SegmentId, Seq, SiteNo, TransferNo};
@@ -44,6 +45,12 @@ pub(super) struct Peer {
     /// The known peer that hands on to it, if there is a route.
     pub via: Option<SiteNo>,
     pub held: bool,
+    /// The fingerprint it is bound to; empty when it is bound to none.
+    pub pin: Vec<u8>,
+    /// Its configured pin is another one: no session before an operator says so.
+    pub rekey: bool,
+    /// Nothing is owed to it any more, by an operator's word.
+    pub forgotten: bool,
     pub windows: [Window; CLASSES],
     pub shares: Shares,
     pub flights: BTreeMap<Seq, Flight>,
@@ -82,6 +89,9 @@ impl Peer {
             known: false,
             via: None,
             held: false,
+            pin: Vec::new(),
+            rekey: false,
+            forgotten: false,
             windows: core::array::from_fn(|_| Window::new(window)),
             shares: Shares::default(),
             flights: BTreeMap::new(),

@@ -11,7 +11,7 @@ use super::incoming::Incoming;
 use super::peer::Peer;
 use super::reconcile::Reconcile;
 use super::stage::Stage;
-use super::types::ReconcileSummary;
+use super::types::{Note, ReconcileSummary};
 use super::upkeep::Upkeep;
 use super::{Mode, Node};
 use crate::config::Config;
@@ -19,7 +19,7 @@ use crate::gate::Gate;
 use crate::id::{BatchNo, BlobNo, ReadNo, SiteNo};
 use crate::ledger::read::Recovery;
 use crate::ledger::rows::{MetaName, PeerRow};
-use crate::ledger::{FORMAT, Table, keys};
+use crate::ledger::{FORMAT, Table};
 use crate::schedule::Contact;
 use crate::store::Space;
 use crate::time::{Instant, Now, UnixMillis};
@@ -88,6 +88,8 @@ impl Node {
             incoming,
             reads: BTreeMap::new(),
             last_read: ReadNo(0),
+            acts: super::acts::Acts::default(),
+            refusals: [0; crate::code::Refusal::ALL.len()],
             reconcile,
             summary: ReconcileSummary::default(),
             upkeep: Upkeep::new(),
@@ -108,6 +110,8 @@ impl Node {
         for (site, row) in &recovery.peers {
             let mut peer = Peer::new(*site, row.name.clone(), self.config.window);
             peer.held = row.held;
+            peer.pin = row.pin.clone();
+            peer.forgotten = row.forgotten == Some(true);
             peer.last_acked = row.last_acked.map(UnixMillis);
             self.sites.insert(row.name.clone(), *site);
             self.peers.insert(*site, peer);
@@ -116,6 +120,18 @@ impl Node {
             let site = self.number_of(&known.name);
             if let Some(peer) = self.peers.get_mut(&site) {
                 peer.known = true;
+                peer.forgotten = false;
+                match known.pin {
+                    Some(pin) if peer.pin.is_empty() => peer.pin = pin.to_vec(),
+                    Some(pin) => peer.rekey = peer.pin != pin,
+                    None => {}
+                }
+                if peer.rekey {
+                    let text = "its pin is not the one it is known by: needs peers rekey";
+                    peer.last_error = text.into();
+                    let text = alloc::format!("{}: {text}", peer.name);
+                    self.stage.note(Note::Warn { code: "needs_rekey", text });
+                }
                 peer.address = known.address;
                 peer.pair = alloc::format!("{} {}", self.config.name, peer.name);
                 peer.rate = known.rate_limit;
@@ -132,6 +148,7 @@ impl Node {
             let site = self.number_of(&route.to);
             if let Some(peer) = self.peers.get_mut(&site) {
                 peer.via = Some(hop);
+                peer.forgotten = false;
             }
         }
     }
@@ -147,6 +164,21 @@ impl Node {
         site
     }
 
+    /// What an operator said of peers, as far as it is durable.
+    pub(super) fn know_peers_again(&mut self, recovery: &Recovery) {
+        for (site, row) in &recovery.peers {
+            let Some(peer) = self.peers.get_mut(site) else { continue };
+            let configured = self.config.peers.iter().find(|p| p.name == row.name);
+            peer.held = row.held;
+            peer.forgotten = row.forgotten == Some(true) && !peer.known && peer.via.is_none();
+            if !row.pin.is_empty() || configured.is_none_or(|p| p.pin.is_none()) {
+                peer.pin = row.pin.clone();
+            }
+            let pin = configured.and_then(|p| p.pin);
+            peer.rekey = pin.is_some_and(|pin| peer.pin != pin);
+        }
+    }
+
     /// Stages what this run rests on and the ledger does not have yet: its boot counter, and the
     /// numbers of peers that are new.
     pub(super) fn stage_identity(&mut self, recovery: &Recovery) {
@@ -155,18 +187,16 @@ impl Node {
             let row = crate::ledger::rows::MetaRow { value: boot };
             self.stage.batch.put(Table::Meta, MetaName::Boot.key(), &row);
         }
-        for peer in self.peers.values() {
-            if recovery.peers.iter().any(|(site, _)| *site == peer.site) {
-                continue;
-            }
-            let pin = self.config.peers.iter().find(|p| p.name == peer.name).and_then(|p| p.pin);
-            let row = PeerRow {
-                name: peer.name.clone(),
-                pin: pin.map(|p| p.to_vec()).unwrap_or_default(),
-                held: peer.held,
-                last_acked: None,
+        let sites: Vec<SiteNo> = self.peers.keys().copied().collect();
+        for site in sites {
+            let row = recovery.peers.iter().find(|(s, _)| *s == site).map(|(_, row)| row);
+            let Some(peer) = self.peers.get(&site) else { continue };
+            let as_known = |row: &PeerRow| {
+                row.pin == peer.pin && (row.forgotten == Some(true)) == peer.forgotten
             };
-            self.stage.batch.put(Table::Peers, &keys::site(peer.site), &row);
+            if !row.is_some_and(as_known) {
+                self.put_peer(site);
+            }
         }
     }
 }

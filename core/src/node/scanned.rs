@@ -32,11 +32,12 @@ impl Node {
         if matches!(self.mode, Mode::Rejudge(_)) {
             return;
         }
+        let committed = self.gate.committed();
         let mut wanted = Vec::new();
         for peer in self.peers.values() {
             for class in Class::ALL {
                 let window = peer.windows.get(class as usize);
-                if let Some((through, limit)) = window.and_then(|w| w.wants_scan()) {
+                if let Some((through, limit)) = window.and_then(|w| w.wants_scan(committed)) {
                     wanted.push((peer.site, class, through, limit));
                 }
             }

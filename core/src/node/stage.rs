@@ -104,6 +104,8 @@ pub(super) struct Stage {
     under_way: Option<UnderWay>,
     /// Batches and rows committed since the start.
     pub commits: (u64, u64),
+    /// An act waits for a batch that it can have to itself: everything else waits for the next.
+    pub reserved: bool,
 }
 
 impl Stage {
@@ -122,6 +124,7 @@ impl Stage {
             handles: Vec::new(),
             under_way: None,
             commits: (0, 0),
+            reserved: false,
         };
         stage.load(recovery);
         stage
@@ -174,9 +177,19 @@ impl Stage {
 
     /// Whether so many rows more fit in.
     pub fn room(&self, rows: usize) -> bool {
+        !self.reserved && self.has_room(rows)
+    }
+
+    /// The same for an act, whose turn it is.
+    pub fn has_room(&self, rows: usize) -> bool {
         // Counters and meta rows come on top when the batch is taken.
         self.batch.rows() + rows + self.dirty.len() + 16 <= BATCH_ROWS
             && self.batch.bytes() + (256 << 10) <= BATCH_BYTES
+    }
+
+    /// Whether an act of so many bytes fits in, whatever its rows.
+    pub fn has_room_for_act(&self, bytes: usize) -> bool {
+        self.batch.bytes() + bytes + (256 << 10) <= BATCH_BYTES
     }
 
     /// Whether so many rows of growth fit in.

@@ -45,6 +45,7 @@ impl Node {
     /// Everything `status` shows.
     #[must_use]
     pub fn status(&self, now: Now) -> Status {
+        let shown = self.peers.values().filter(|p| !p.forgotten);
         Status {
             name: self.config.name.clone(),
             boot: self.stage.meta.boot,
@@ -58,7 +59,9 @@ impl Node {
             reconciled: (self.summary.checked, self.reconcile.total()),
             stopping: self.stopping,
             commits: self.stage.commits,
-            peers: self.peers.values().map(|p| self.peer_status(now, p)).collect(),
+            refusals: self.refusals,
+            acts: self.acts.counts,
+            peers: shown.map(|p| self.peer_status(now, p)).collect(),
         }
     }
 
@@ -72,6 +75,9 @@ impl Node {
         PeerStatus {
             name: peer.name.clone(),
             address: peer.address.clone(),
+            known: peer.known,
+            held: peer.held,
+            needs_rekey: peer.rekey,
             via: peer
                 .via
                 .and_then(|v| self.peers.get(&v))

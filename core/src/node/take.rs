@@ -58,6 +58,7 @@ impl Node {
             held: false,
             from: source.0,
             loss: None,
+            let_go: None,
             askers: Vec::new(),
             unplaced: None,
         };
@@ -111,6 +112,7 @@ impl Node {
             held: false,
             from: 0,
             loss: None,
+            let_go: None,
             askers: Vec::new(),
             unplaced: None,
         };
@@ -158,7 +160,7 @@ impl Node {
             last_error: 0,
             since: now.wall.0,
             custody: None,
-            held: None,
+            held: segment.held.then_some(true),
             claimed_at: None,
             refused: 0,
         };

@@ -77,7 +77,7 @@ quickcheck! {
                     window.insert(key(at, seq), row());
                 }
                 2 => {
-                    if let Some((_, limit)) = window.wants_scan() {
+                    if let Some((_, limit)) = window.wants_scan(crate::id::BatchNo(0)) {
                         reads += 1;
                         window.scan_opened(ReadNo(reads));
                         open = Some((ReadNo(reads), limit));
@@ -103,7 +103,7 @@ quickcheck! {
                 ledger.0.remove(&first);
                 continue;
             }
-            let (_, limit) = window.wants_scan().expect("rows are left in the ledger");
+            let (_, limit) = window.wants_scan(crate::id::BatchNo(0)).expect("rows are left in the ledger");
             reads += 1;
             window.scan_opened(ReadNo(reads));
             ledger.answer(&mut window, ReadNo(reads), limit);
@@ -125,7 +125,7 @@ fn an_answer_that_does_not_start_where_the_window_ends_is_discarded() {
     assert_eq!(window.insert(key(2, 3), row()), (true, Some(Seq(1))));
     assert_eq!(window.through(), Through::Key(key(2, 3)));
     assert_eq!(window.scan_closed(ReadNo(2)), ScanEnd::Moved);
-    assert!(window.wants_scan().is_none(), "it is not low");
+    assert!(window.wants_scan(crate::id::BatchNo(0)).is_none(), "it is not low");
 }
 
 #[test]
@@ -137,5 +137,5 @@ fn a_cleared_window_knows_nothing_and_expects_no_answer() {
     window.clear();
     assert_eq!(window.scan_closed(ReadNo(1)), ScanEnd::Foreign, "voided (W2)");
     assert_eq!(window.insert(key(1, 1), row()), (false, None));
-    assert_eq!(window.wants_scan(), Some((Through::Nothing, 2)));
+    assert_eq!(window.wants_scan(crate::id::BatchNo(0)), Some((Through::Nothing, 2)));
 }

@@ -5,7 +5,8 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::code::Cause;
+use crate::act::{self, Report};
+use crate::code::{Cause, Refusal};
 use crate::id::{BatchNo, BlobNo, ConnId, Epoch, ReadNo, SegmentId, Seq, SiteNo};
 use crate::ledger::read::ReadRequest;
 use crate::ledger::rows::{CounterRow, State};
@@ -272,6 +273,8 @@ pub enum Answer {
     Progress(Vec<(String, u64)>),
     /// To [`Question::Stop`].
     Stopping,
+    /// To an act that changed nothing, or nothing more than what is durable already.
+    Acted(Box<Report>),
 }
 
 /// The node at a glance; never the result of a scan.
@@ -301,6 +304,10 @@ pub struct Status {
     pub stopping: bool,
     /// Batches committed since the start, and their rows.
     pub commits: (u64, u64),
+    /// Refusals since the start, in the order of [`Refusal::ALL`].
+    pub refusals: [u64; Refusal::ALL.len()],
+    /// Operators' acts since the start, in the order of [`act::Action::ALL`].
+    pub acts: [u64; act::Action::ALL.len()],
     /// Peers by name.
     pub peers: Vec<PeerStatus>,
 }
@@ -312,6 +319,12 @@ pub struct PeerStatus {
     pub name: String,
     /// Where it is dialled; empty when it is no longer known.
     pub address: String,
+    /// Whether it is among `relay.known_peers`.
+    pub known: bool,
+    /// Held by an operator.
+    pub held: bool,
+    /// Its configured pin is not the one it is known by: no session before `peers rekey`.
+    pub needs_rekey: bool,
     /// The known peer it is reached by way of; empty when it is a known peer itself.
     pub via: String,
     /// Epoch of the live session.

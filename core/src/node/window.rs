@@ -5,8 +5,9 @@
 //! a scan that does not start at the present `through` is discarded (W1).
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
-use crate::id::{ReadNo, Seq};
+use crate::id::{BatchNo, ReadNo, Seq};
 use crate::ledger::keys::DueKey;
 use crate::ledger::rows::DeliveryRow;
 
@@ -57,11 +58,14 @@ pub(super) struct Window {
     entries: BTreeMap<DueKey, DeliveryRow>,
     through: Through,
     scan: Option<(ReadNo, Through)>,
+    /// It asks for nothing before this batch is durable.
+    closed_until: BatchNo,
 }
 
 impl Window {
     pub fn new(limit: usize) -> Window {
-        Window { limit, entries: BTreeMap::new(), through: Through::Nothing, scan: None }
+        let (entries, through) = (BTreeMap::new(), Through::Nothing);
+        Window { limit, entries, through, scan: None, closed_until: BatchNo(0) }
     }
 
     /// The first entry.
@@ -112,10 +116,19 @@ impl Window {
     }
 
     /// How many rows to ask for, behind which key, if the window runs low and none are asked for yet.
-    pub fn wants_scan(&self) -> Option<(Through, usize)> {
-        let low = self.entries.len() <= self.limit / 4;
+    pub fn wants_scan(&self, committed: BatchNo) -> Option<(Through, usize)> {
+        let low = self.entries.len() <= self.limit / 4 && self.closed_until <= committed;
         (low && self.scan.is_none() && self.through != Through::End)
             .then_some((self.through, self.limit - self.entries.len()))
+    }
+
+    /// Forgets everything, and stays empty until `batch` is durable: so many rows become due in it that
+    /// reading them is cheaper than placing them. Says whose segments its entries held.
+    pub fn close_until(&mut self, batch: BatchNo) -> Vec<Seq> {
+        let held = self.entries.keys().map(|key| key.seq).collect();
+        self.clear();
+        self.closed_until = batch;
+        held
     }
 
     pub fn scan_opened(&mut self, read: ReadNo) {
@@ -151,5 +164,6 @@ impl Window {
     pub fn clear(&mut self) {
         self.forget_entries();
         self.scan = None;
+        self.closed_until = BatchNo(0);
     }
 }

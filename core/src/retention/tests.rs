@@ -34,6 +34,7 @@ fn row() -> SegmentRow {
         held: false,
         from: 0,
         loss: None,
+        let_go: None,
         unplaced: None,
         askers: Vec::new(),
     }

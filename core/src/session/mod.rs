@@ -12,6 +12,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use crate::act::{Act, Report};
 use crate::code::{Goodbye, Refusal};
 use crate::gate::Promised;
 use crate::id::{BlobDigest, BlobNo, ConnId, Epoch, Handle, SegmentId, Seq, TransferNo};
@@ -254,6 +255,13 @@ pub enum SessionEvent {
         /// What.
         question: Question,
     },
+    /// An operator wants something done.
+    Act {
+        /// Number of the request.
+        ticket: TransferNo,
+        /// What.
+        act: Box<Act>,
+    },
     /// The peer broke the protocol; the session closes itself.
     Fault(String),
 }
@@ -367,6 +375,13 @@ pub enum Promise {
         ticket: TransferNo,
         /// What became of it.
         accepted: Accepted,
+    },
+    /// An act is committed: report it.
+    Done {
+        /// Number of the request.
+        ticket: TransferNo,
+        /// What was done.
+        report: Box<Report>,
     },
 }
 

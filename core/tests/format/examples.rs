@@ -76,6 +76,7 @@ fn relay(v: &mut impl Visit) {
         held: false,
         from: 0,
         loss: None,
+        let_go: None,
         askers: Vec::new(),
         unplaced: None,
     };
@@ -83,6 +84,8 @@ fn relay(v: &mut impl Visit) {
     v.row(Table::Segments, "SegmentRow", &keys::seq(SEQ), &received());
     let asked = SegmentRow { askers: vec![(3, 9), (4, 9)], unplaced: Some(true), ..received() };
     v.row(Table::Segments, "SegmentRow", &keys::seq(SEQ), &asked);
+    let released = SegmentRow { let_go: Some(AT.0 + 11), ..received() };
+    v.row(Table::Segments, "SegmentRow", &keys::seq(SEQ), &released);
     v.row(Table::Ids, "IdRow", &keys::id(&segment_id()), &IdRow { seq: SEQ });
     for state in [State::Scheduled, State::Inflight, State::Acked, State::Failed, State::Deadletter]
     {
@@ -120,8 +123,16 @@ fn relay(v: &mut impl Visit) {
     let count = CounterRow { count: 70_000, bytes: 1 << 33 };
     v.row(Table::Counters, "CounterRow", &keys::counter(SITE, 4), &count);
     let pin = bytes32(0xc0).to_vec();
-    let peer = PeerRow { name: "beta".into(), pin, held: true, last_acked: Some(AT.0) };
+    let peer = PeerRow {
+        name: "beta".into(),
+        pin,
+        held: true,
+        last_acked: Some(AT.0),
+        forgotten: Some(true),
+    };
     v.row(Table::Peers, "PeerRow", &keys::site(SITE), &peer);
+    let gone = PeerRow { forgotten: Some(true), ..peer };
+    v.row(Table::Peers, "PeerRow", &keys::site(SITE), &gone);
 }
 
 /// A segment from elsewhere that uses every field.
@@ -152,6 +163,7 @@ pub(crate) fn received() -> SegmentRow {
         held: true,
         from: SITE.0,
         loss: Some(Loss::Doubted),
+        let_go: None,
         askers: Vec::new(),
         unplaced: None,
     }

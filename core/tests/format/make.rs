@@ -75,7 +75,7 @@ fields! {
     Epoch { boot, session }
     SegmentRow {
         id, digest, size, body, meta, to, here, origin, origin_seq, hops, accepted_at, required,
-        acked, relayed_at, held, from, loss, askers, unplaced,
+        acked, relayed_at, held, from, loss, askers, unplaced, let_go,
     }
     DeliveryRow {
         state, attempts, spent, next_attempt_after, last_error, since, custody, held, claimed_at, refused,
@@ -89,7 +89,7 @@ fields! {
     SourceRow { blob, mismatches }
     CounterRow { count, bytes }
     DeadletterRow { cause }
-    PeerRow { name, pin, held, last_acked }
+    PeerRow { name, pin, held, last_acked, forgotten }
     MetaRow { value }
     RememberedRow { evicted_at, origin, origin_seq, seq }
     ReceiptRow { id, site, when, cause, back, pending, name, size, digest, expires_at, more }

@@ -89,7 +89,12 @@ impl Site {
             let counts = acked.entry(seq).or_default();
             counts.1 += 1;
             match row.state {
+                State::Scheduled | State::Failed if row.held == Some(true) => {
+                    assert!(segment.held, "held with its segment");
+                    owed += 1;
+                }
                 State::Scheduled | State::Failed => {
+                    assert!(!segment.held, "its segment is held");
                     due += 1;
                     owed += 1;
                     let key = keys::DueKey {

@@ -73,7 +73,8 @@ impl Life {
                 Promise::Ack { .. }
                 | Promise::Accept { .. }
                 | Promise::Receipt(_)
-                | Promise::ReceiptOk { .. } => {}
+                | Promise::ReceiptOk { .. }
+                | Promise::Done { .. } => {}
             }
         }
     }

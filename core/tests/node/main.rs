@@ -1,10 +1,13 @@
 //! The node on a store in memory, driven by hand: scripted stories, and random lives that must end
 //! well.
 
+mod acts;
 mod again;
+mod attempts;
 mod books;
 mod check;
 mod full;
+mod holds;
 mod hop;
 mod keep;
 mod life;

@@ -13,6 +13,7 @@ use consign_core::ledger::check::{self, Finding, Watch};
 use consign_core::ledger::read::{self, ReadRequest, Recovery};
 use consign_core::ledger::rows::{DeliveryRow, SegmentRow};
 use consign_core::ledger::{Table, codec, keys};
+use consign_core::limits::{ACT_BATCH_ROWS, BATCH_BYTES, BATCH_ROWS};
 use consign_core::mem::MemStore;
 use consign_core::node::{Action, Input, Node, Note};
 use consign_core::pump::{Outbox, Pump};
@@ -161,7 +162,9 @@ impl Site {
     /// The store commits, or fails to commit, what was handed over.
     pub fn commit(&mut self) {
         if let Some(batch) = self.outbox.batch.take() {
-            assert!(batch.rows() <= consign_core::limits::BATCH_ROWS, "{} rows", batch.rows());
+            let most = if batch.acts { ACT_BATCH_ROWS } else { BATCH_ROWS };
+            assert!(batch.rows() <= most, "{} rows", batch.rows());
+            assert!(batch.bytes() <= BATCH_BYTES, "{} bytes", batch.bytes());
             let answer = self.store.commit(&batch);
             self.inbox.push_back(answer);
         }

@@ -156,6 +156,7 @@ fn event(event: &SessionEvent) -> String {
         SessionEvent::Submit { .. }
         | SessionEvent::Reserve { .. }
         | SessionEvent::Extend { .. }
+        | SessionEvent::Act { .. }
         | SessionEvent::Ask { .. } => panic!("{event:?} is a local session's"),
     }
 }

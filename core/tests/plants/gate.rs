@@ -21,7 +21,8 @@ fn acked(site: &mut Site) -> Vec<SegmentId> {
         | Promise::Accept { .. }
         | Promise::Receipt(_)
         | Promise::ReceiptOk { .. }
-        | Promise::Accepted { .. } => None,
+        | Promise::Accepted { .. }
+        | Promise::Done { .. } => None,
     });
     acks.collect()
 }

@@ -53,6 +53,7 @@ fn put_segment(batch: &mut Batch, seq: u64, id: SegmentId, deliveries: &[(u32, S
         held: false,
         from: 0,
         loss: None,
+        let_go: None,
         askers: Vec::new(),
         unplaced: None,
     };
@@ -70,7 +71,13 @@ fn put_segment(batch: &mut Batch, seq: u64, id: SegmentId, deliveries: &[(u32, S
 fn store(fill: impl FnOnce(&mut Batch)) -> MemStore {
     let mut batch = Batch::new(BatchNo(1));
     for (site, name) in [(1, "beta"), (2, "gamma")] {
-        let row = PeerRow { name: name.into(), pin: Vec::new(), held: false, last_acked: None };
+        let row = PeerRow {
+            name: name.into(),
+            pin: Vec::new(),
+            held: false,
+            last_acked: None,
+            forgotten: None,
+        };
         batch.put(Table::Peers, &keys::site(SiteNo(site)), &row);
     }
     fill(&mut batch);

@@ -23,9 +23,10 @@ impl AdminSession {
             return Err(No::new(421, "misdirected", text));
         }
         let reads = matches!(request.method, Method::Get | Method::Head);
-        let open = ["/healthz", "/readyz", "/v1/status"].contains(&request.target.as_str());
+        let open =
+            ["/healthz", "/readyz", "/v1/status", "/metrics"].contains(&request.target.as_str());
         if !(reads && open) {
-            let text = "only health and status are served here; use the admin socket";
+            let text = "only health, status and metrics are served here; use the admin socket";
             return Err(No::new(403, "not_permitted", text));
         }
         Ok(())

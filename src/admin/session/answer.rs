@@ -50,7 +50,19 @@ impl AdminSession {
         bytes: &[u8],
         out: &mut SessionOut,
     ) {
-        let mut all = vec![("Content-Type", "application/json"), ("Cache-Control", "no-store")];
+        self.body_of(now, status, "application/json", headers, bytes, out);
+    }
+
+    pub(super) fn body_of(
+        &mut self,
+        now: Now,
+        status: u16,
+        kind: &str,
+        headers: &[(&str, &str)],
+        bytes: &[u8],
+        out: &mut SessionOut,
+    ) {
+        let mut all = vec![("Content-Type", kind), ("Cache-Control", "no-store")];
         all.extend_from_slice(headers);
         let response = Response { status, headers: &all, payload: Payload::Full(bytes) };
         self.conn.respond(now, &response, &mut out.bytes);

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use consign_core::act::{Act, Action, IdPrefix, Selection};
+use consign_core::code::Cause;
 use consign_core::config::{Config, PeerConfig, Route, SuccessCondition};
 use consign_core::id::*;
-use consign_core::ledger::keys::DueKey;
+use consign_core::ledger::keys::{DeadKey, DueKey};
 use consign_core::ledger::read::*;
+use consign_core::ledger::read_acts::{Cursor, Named, Picked, Row};
 use consign_core::ledger::rows::*;
 use consign_core::ledger::rows_upkeep::{ReceiptRow, RememberedRow};
 use consign_core::node::{Input, Question};
@@ -119,8 +122,17 @@ one_of!(
     Plant: Plant::ALL,
     State: [State::Scheduled, State::Inflight, State::Acked, State::Failed, State::Deadletter],
     Loss: [Loss::Doubted, Loss::Gone],
+    Action: Action::ALL,
+    Cause: Cause::ALL,
     SuccessCondition: [SuccessCondition::OnePeer, SuccessCondition::AllPeers],
 );
+
+impl Make for IdPrefix {
+    fn make(g: &mut Gen) -> IdPrefix {
+        let digits = 6 + usize::make(g) % 59;
+        IdPrefix::parse(&SegmentId::make(g).to_string()[..digits]).unwrap()
+    }
+}
 
 macro_rules! fields {
     ($($t:ident { $($f:ident),* $(,)? })*) => {$(impl Make for $t {
@@ -129,6 +141,10 @@ macro_rules! fields {
 }
 fields! {
     ConnId { slot, generation }
+    Act { action, of, who, why, dry_run, force, pin }
+    Selection { ids, all, peer, reason, older }
+    DeadKey { at, seq, site }
+    Row { seq, site, segment, delivery }
     Epoch { boot, session }
     Handle { conn, number }
     Now { mono, wall }
@@ -142,7 +158,7 @@ fields! {
     Space { free, ledger, ballast_whole }
     SegmentRow {
         id, digest, size, body, meta, to, here, origin, origin_seq, hops, accepted_at, required,
-        acked, relayed_at, held, from, loss, askers, unplaced,
+        acked, relayed_at, held, from, loss, askers, unplaced, let_go,
     }
     DeliveryRow {
         state, attempts, spent, next_attempt_after, last_error, since, custody, held, claimed_at, refused,
@@ -153,7 +169,7 @@ fields! {
     IncomingRow { digest, source, reserved, offset, chain, expires_at }
     SourceRow { blob, mismatches }
     CounterRow { count, bytes }
-    PeerRow { name, pin, held, last_acked }
+    PeerRow { name, pin, held, last_acked, forgotten }
     Found { held, blob, source, incoming, remembered, receipts }
     ReceiptRow { id, site, when, cause, back, pending, name, size, digest, expires_at, more }
     Held { seq, row, deliveries }
@@ -244,6 +260,18 @@ variants! {
         Oldest::Audit(Make::make(g)),
         Oldest::Remembered(Make::make(g)),
         Oldest::Deadletters(Make::make(g)),
+        Answer::Picked(Make::make(g)),
+    }
+    Cursor: g { Cursor::Dead(Make::make(g)), Cursor::Seq(Make::make(g)) }
+    Named: g {
+        Named::Found(Make::make(g)),
+        { let _ = g; Named::Missing },
+        Named::Ambiguous(Make::make(g)),
+    }
+    Picked: g {
+        with!(g, Picked::Rows { rows, next }),
+        with!(g, Picked::Segments { held, next }),
+        Picked::Named(Make::make(g)),
     }
     SessionEvent: g {
         SessionEvent::Ready(Make::make(g)),
@@ -262,6 +290,7 @@ variants! {
         with!(g, SessionEvent::Reserve { ticket, size }),
         with!(g, SessionEvent::Extend { ticket, blob }),
         with!(g, SessionEvent::Ask { ticket, question }),
+        with!(g, SessionEvent::Act { ticket, act }),
         SessionEvent::Fault(Make::make(g)),
     }
     Input: g {

@@ -314,7 +314,8 @@ impl Site {
                 | Promise::Send(_)
                 | Promise::Ack { .. }
                 | Promise::Receipt(_)
-                | Promise::ReceiptOk { .. } => Heard::Nothing,
+                | Promise::ReceiptOk { .. }
+                | Promise::Done { .. } => Heard::Nothing,
             },
             SessionCommand::Refuse { refusal, .. } => Heard::No(refusal.word()),
             SessionCommand::Close { why, .. } => Heard::No(why.word()),

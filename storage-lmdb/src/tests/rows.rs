@@ -142,7 +142,13 @@ fn a_flipped_bit_is_found_in_its_row_alone() {
         let store = Lmdb::at(dir.path());
         let mut batch = numbered(1);
         for (at, name) in ["alpha-marker", "beta-marker"].into_iter().enumerate() {
-            let row = PeerRow { name: name.into(), pin: Vec::new(), held: false, last_acked: None };
+            let row = PeerRow {
+                name: name.into(),
+                pin: Vec::new(),
+                held: false,
+                last_acked: None,
+                forgotten: None,
+            };
             batch.put(Table::Peers, &[0, 0, 0, at as u8], &row);
         }
         assert_eq!(store.commit(batch), Ok(()));

@@ -237,7 +237,13 @@ impl Check<'_> {
             [one] => (*one).clone(),
             _ => format!("lost-{site}"),
         };
-        let row = PeerRow { name: name.clone(), pin: Vec::new(), held: false, last_acked: None };
+        let row = PeerRow {
+            name: name.clone(),
+            pin: Vec::new(),
+            held: false,
+            last_acked: None,
+            forgotten: None,
+        };
         self.peer(site, &row);
         self.sums.gives(MetaName::NextSite, site.0.into());
         let key = keys::site(site);

@@ -317,7 +317,7 @@ impl PeerSession {
                 encode(&Frame::ReceiptOk { id, site, later }, &mut out.bytes);
             }
             // For local sessions.
-            Promise::Accepted { .. } => {}
+            Promise::Accepted { .. } | Promise::Done { .. } => {}
         }
     }
 

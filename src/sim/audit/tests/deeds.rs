@@ -48,6 +48,7 @@ impl Play {
             held: false,
             from: if own { 0 } else { PEER.0 },
             loss: None,
+            let_go: None,
             askers: Vec::new(),
             unplaced: None,
         };

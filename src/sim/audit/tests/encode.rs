@@ -70,7 +70,10 @@ pub fn put(batch: &mut Batch, row: Row) {
     }
     match row {
         Row::Peer(site, name) => {
-            row!(Name::Peer(site), PeerRow { name, pin: vec![], held: false, last_acked: None })
+            row!(
+                Name::Peer(site),
+                PeerRow { name, pin: vec![], held: false, last_acked: None, forgotten: None }
+            )
         }
         Row::Segment(seq, r) => row!(Name::Segment(seq), *r),
         Row::Id(id, seq) => row!(Name::Id(id), IdRow { seq }),

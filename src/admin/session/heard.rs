@@ -1,0 +1,112 @@
+//! The node's word: promises, refusals and answers, and what they mean to the present request.
+
+use consign_core::id::TransferNo;
+use consign_core::node::Answer;
+use consign_core::session::{Promise, SessionCommand, SessionOut};
+use consign_core::time::{Instant, Now};
+
+use super::{AdminSession, Task};
+use crate::admin::acts::Acted;
+use crate::admin::metrics;
+use crate::admin::refusal::No;
+use crate::admin::route::Route;
+use crate::admin::shapes::{Peers, Status, Stopping};
+
+impl AdminSession {
+    pub(super) fn command(&mut self, now: Now, command: SessionCommand, out: &mut SessionOut) {
+        match command {
+            SessionCommand::Promised(promised) => self.promised(now, promised.into_inner(), out),
+            SessionCommand::Refuse { transfer, refusal, retry_after, text, .. } => {
+                let mine = match &mut self.task {
+                    Task::Upload(upload) if upload.ticket() == transfer => {
+                        upload.give_up(out);
+                        true
+                    }
+                    Task::Act(ticket) => *ticket == transfer,
+                    _ => false,
+                };
+                if mine {
+                    self.task = Task::Idle;
+                    self.refuse(now, &No::of_refusal(refusal, retry_after, text), out);
+                }
+            }
+            SessionCommand::Answer { ticket, answer } => self.answer(now, ticket, &answer, out),
+            SessionCommand::Close { why, .. } => self.end(now, why, out),
+            SessionCommand::Allowance(_) => {}
+        }
+    }
+
+    fn promised(&mut self, now: Now, promise: Promise, out: &mut SessionOut) {
+        if let (Task::Act(asked), Promise::Done { ticket, report }) = (&self.task, &promise)
+            && asked == ticket
+        {
+            self.task = Task::Idle;
+            return self.shape(now, 200, &[], &Acted::of(report), out);
+        }
+        let Task::Upload(upload) = &mut self.task else { return };
+        match promise {
+            Promise::Accept { transfer, blob, reserved, .. } if upload.ticket() == transfer => {
+                upload.granted(now, (blob, reserved), &mut self.conn, out);
+            }
+            Promise::Accepted { ticket, accepted } if upload.ticket() == ticket => {
+                let answer = upload.accepted(accepted);
+                self.task = Task::Idle;
+                let location = format!("/v1/segments/{}", answer.id);
+                let status = if answer.new { 201 } else { 200 };
+                self.shape(now, status, &[("Location", &location)], &answer, out);
+            }
+            Promise::Accept { .. }
+            | Promise::Accepted { .. }
+            | Promise::Done { .. }
+            | Promise::Start { .. }
+            | Promise::Send(_)
+            | Promise::Ack { .. }
+            | Promise::Receipt(_)
+            | Promise::ReceiptOk { .. } => {}
+        }
+    }
+
+    fn answer(&mut self, now: Now, ticket: TransferNo, answer: &Answer, out: &mut SessionOut) {
+        match (std::mem::replace(&mut self.task, Task::Idle), answer) {
+            (Task::Ask(asked, Route::Status), Answer::Status(status)) if asked == ticket => {
+                let up = now.mono.since(Instant::ZERO).as_secs();
+                let shape = Status::of(status, &self.context, up);
+                self.shape(now, 200, &[], &shape, out);
+            }
+            (Task::Ask(asked, Route::Peers), Answer::Status(status)) if asked == ticket => {
+                self.shape(now, 200, &[], &Peers::of(status), out);
+            }
+            (Task::Ask(asked, Route::Metrics), Answer::Status(status)) if asked == ticket => {
+                let text = metrics::text(status, &self.context);
+                self.body_of(now, 200, metrics::TYPE, &[], text.as_bytes(), out);
+            }
+            (Task::Act(asked), Answer::Acted(report)) if asked == ticket => {
+                self.shape(now, 200, &[], &Acted::of(report), out);
+            }
+            (Task::Ask(asked, Route::Ready), Answer::Status(status)) if asked == ticket => {
+                let (code, word) =
+                    if status.stopping { (503, "stopping\n") } else { (200, "ready\n") };
+                self.text(now, code, word, out);
+            }
+            (Task::Ask(asked, Route::Stop), Answer::Stopping) if asked == ticket => {
+                let (schema, pid) = ("consign.stopping/1".into(), std::process::id());
+                let shape = Stopping { schema, stopping: true, pid };
+                self.shape(now, 202, &[], &shape, out);
+            }
+            (Task::Progress(asked, mut segment), Answer::Progress(sent)) if asked == ticket => {
+                for delivery in segment.deliveries.iter_mut().filter(|d| d.state == "sending") {
+                    let mine = sent.iter().find(|(peer, _)| *peer == delivery.peer);
+                    delivery.sent = mine.map(|(_, bytes)| *bytes);
+                }
+                self.shape(now, 200, &[], &segment, out);
+            }
+            (Task::Upload(mut upload), Answer::Status(status)) if upload.ticket() == ticket => {
+                match upload.status(status, out) {
+                    Ok(()) => self.task = Task::Upload(upload),
+                    Err(no) => self.refuse(now, &no, out),
+                }
+            }
+            (other, _) => self.task = other,
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! `consign peers`: who they are, and what an operator can do about them.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use clap::{Args, Subcommand};
+
+use super::acts;
+use super::screen::{Screen, standard};
+use crate::admin::acts::{ActRequest, Acted};
+use crate::admin::shapes::{Count, Peer, Peers};
+use crate::client::Api;
+use crate::exit::{Exit, Failure, Global};
+use crate::human::{self, Align};
+
+/// Lists peers, holds them, ends their backoff, forgets them, gives them a new pin.
+#[derive(Subcommand, Clone, Debug)]
+pub enum PeersCommand {
+    /// Lists them
+    Ls,
+    /// Sends nothing to a peer until `release`; also after a restart
+    Hold(PeerArgs),
+    /// Sends to a held peer again
+    Release(PeerArgs),
+    /// Ends a peer's backoff: it is dialled now
+    Flush(PeerArgs),
+    /// Gives up everything that is owed to a peer which is no longer configured
+    Forget(ForgetArgs),
+    /// Accepts that a peer has another pin than the one it is known by
+    Rekey(RekeyArgs),
+}
+
+/// A peer.
+#[derive(Args, Clone, Debug, Default)]
+pub struct PeerArgs {
+    /// Its name
+    #[arg(value_name = "PEER")]
+    pub peer: String,
+    /// Says what would be done, and changes nothing
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+    /// Why: goes into the audit
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub why: String,
+}
+
+/// A peer to forget.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ForgetArgs {
+    #[command(flatten)]
+    peer: PeerArgs,
+    /// Without asking
+    #[arg(short, long)]
+    yes: bool,
+}
+
+/// A peer with a new pin.
+#[derive(Args, Clone, Debug, Default)]
+pub struct RekeyArgs {
+    #[command(flatten)]
+    peer: PeerArgs,
+    /// Its SHA-256 fingerprint [default: the one in the configuration]
+    #[arg(long, value_name = "FINGERPRINT")]
+    pin: Option<String>,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When the daemon cannot be reached or refuses, or a `forget` is not confirmed.
+pub fn run(command: PeersCommand, global: &Global, socket: &Path) -> Result<Exit, Failure> {
+    standard(global, |screen| {
+        let mut api = Api::new(socket);
+        match command {
+            PeersCommand::Ls => list(&mut api, screen, SystemTime::now()),
+            PeersCommand::Hold(args) => change(&request("hold_peer", &args), &mut api, screen),
+            PeersCommand::Release(args) => {
+                change(&request("release_peer", &args), &mut api, screen)
+            }
+            PeersCommand::Flush(args) => change(&request("flush", &args), &mut api, screen),
+            PeersCommand::Forget(args) => {
+                let request = request("forget", &args.peer);
+                if !args.yes && !request.dry_run {
+                    acts::confirm(&mut api, &request, "forget", screen)?;
+                }
+                change(&request, &mut api, screen)
+            }
+            PeersCommand::Rekey(args) => {
+                let request = ActRequest { pin: args.pin, ..request("rekey", &args.peer) };
+                change(&request, &mut api, screen)
+            }
+        }
+    })
+}
+
+fn request(action: &str, args: &PeerArgs) -> ActRequest {
+    ActRequest {
+        action: action.into(),
+        peer: Some(args.peer.clone()),
+        why: args.why.clone(),
+        dry_run: args.dry_run,
+        ..ActRequest::default()
+    }
+}
+
+fn change(request: &ActRequest, api: &mut Api, screen: &mut Screen<'_>) -> Result<Exit, Failure> {
+    let acted = acts::act(api, request)?;
+    if request.action == "forget" && acted.count > 0 {
+        return acts::told(&acted, screen);
+    }
+    if screen.is_json() {
+        screen.object(&acted)?;
+    } else {
+        let peer = request.peer.as_deref().unwrap_or_default();
+        screen.line(&sentence(&acted, peer));
+    }
+    Ok(if acted.left_count > 0 { Exit::Failed } else { Exit::Done })
+}
+
+fn sentence(acted: &Acted, peer: &str) -> String {
+    let changes = acted.count > 0;
+    if acted.dry_run && changes {
+        return format!("Would {} {peer}. Nothing changed.", acted.action.replace("_peer", ""));
+    }
+    match (acted.action.as_str(), changes) {
+        ("hold_peer", true) => {
+            format!("{peer} is held: nothing is sent to it until it is released")
+        }
+        ("hold_peer", false) => format!("{peer} is held already"),
+        ("release_peer", true) => format!("{peer} is sent to again"),
+        ("release_peer", false) => format!("{peer} is not held"),
+        ("flush", _) => format!("{peer} is dialled now"),
+        ("rekey", true) => format!("{peer} is known by its new pin"),
+        ("rekey", false) => format!("{peer} has that pin already"),
+        ("forget", _) => format!("{peer} is forgotten; nothing was owed to it"),
+        (action, _) => format!("{action} {peer}"),
+    }
+}
+
+fn list(api: &mut Api, screen: &mut Screen<'_>, now: SystemTime) -> Result<Exit, Failure> {
+    let peers: Peers = api.json("GET", "/v1/peers")?;
+    if screen.is_json() {
+        screen.object(&peers)?;
+    } else if peers.peers.is_empty() {
+        screen.note("no peers");
+    } else {
+        let rows: Vec<_> = peers.peers.iter().map(|peer| row(peer, now)).collect();
+        screen.line(human::table(&HEAD, &rows).trim_end());
+    }
+    Ok(Exit::Done)
+}
+
+const HEAD: [(&str, Align); 8] = [
+    ("PEER", Align::Left),
+    ("ADDRESS", Align::Left),
+    ("STATE", Align::Left),
+    ("OWED", Align::Left),
+    ("DEAD", Align::Right),
+    ("DELIVERED", Align::Right),
+    ("LAST DELIVERY", Align::Left),
+    ("LAST ERROR", Align::Left),
+];
+
+fn row(peer: &Peer, now: SystemTime) -> Vec<String> {
+    let link = if peer.up { "up" } else { "down" };
+    let state = match peer {
+        Peer { known: false, .. } => "not configured".into(),
+        Peer { needs_rekey: true, .. } => "needs rekey".into(),
+        Peer { held: true, .. } => format!("{link}, held"),
+        _ => link.into(),
+    };
+    let owed = [peer.queued, peer.backing_off, peer.sending];
+    let owed = Count {
+        count: owed.iter().map(|c| c.count).sum(),
+        bytes: owed.iter().map(|c| c.bytes).sum(),
+    };
+    vec![
+        peer.name.clone(),
+        peer.address.clone(),
+        state,
+        match owed.count {
+            0 => "0".into(),
+            n => format!("{n} ({})", human::bytes(owed.bytes)),
+        },
+        peer.dead.count.to_string(),
+        peer.delivered.count.to_string(),
+        peer.last_delivered.as_ref().map(|at| human::ago(at, now)).unwrap_or_default(),
+        peer.last_error.clone(),
+    ]
+}
+
+#[cfg(test)]
+mod tests;
