@@ -173,6 +173,7 @@ impl World {
                 self.weather();
                 self.come_again();
             }
+            Event::Operate(ix, act) => self.operate(ix, *act),
             Event::HasRoom(ix) => self.fill(ix, false),
             Event::Look => {
                 self.queue.plan(self.now.after(LOOK_EVERY), Event::Look);

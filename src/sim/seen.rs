@@ -98,6 +98,8 @@ pub enum Seen<'a> {
         /// Stable code.
         code: &'static str,
     },
+    /// An operator wants something done; the word of the act.
+    Operated(&'a str),
     /// The node lets an ACK go to a session, which will write it.
     AckLetGo {
         /// The connection.

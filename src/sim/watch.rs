@@ -168,6 +168,10 @@ impl Watch {
             Seen::FrameSent { .. } => event(17),
             Seen::FrameArrived { .. } => event(18),
             Seen::Note(_) => event(19),
+            Seen::Operated(word) => {
+                event(22);
+                hash.bytes(word.as_bytes());
+            }
             // What the session writes of it is hashed.
             Seen::AckLetGo { .. } => {}
             Seen::Turned { inputs, .. } => {
@@ -185,6 +189,7 @@ impl Watch {
             Seen::FrameArrived { frame, peer, .. } => format!("← {peer} {}", frame_text(frame)),
             Seen::Born { config } => format!("exists as {}", config.name),
             Seen::Note(note) => format!("{note:?}"),
+            Seen::Operated(word) => format!("an operator wants: {word}"),
             Seen::Started { .. }
             | Seen::Died(_)
             | Seen::Stopping

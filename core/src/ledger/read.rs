@@ -7,8 +7,8 @@ use minicbor::Decode;
 
 use super::keys::{self, DueKey};
 use super::keys_upkeep::ExpiryKind;
-pub use super::read_upkeep::{Bounded, Expiring, Kept, Oldest, Subject};
 use super::read_acts::{Pick, Picked};
+pub use super::read_upkeep::{Bounded, Expiring, Kept, Oldest, Subject};
 use super::rows::{
     BlobRow, CounterRow, DeliveryRow, DigestRow, DoomedRow, IdRow, IncomingRow, InflightRow,
     MetaName, MetaRow, PeerRow, SegmentRow, SourceRow,

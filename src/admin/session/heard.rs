@@ -32,7 +32,7 @@ impl AdminSession {
             }
             SessionCommand::Answer { ticket, answer } => self.answer(now, ticket, &answer, out),
             SessionCommand::Close { why, .. } => self.end(now, why, out),
-            SessionCommand::Allowance(_) => {}
+            SessionCommand::Allowance(_) | SessionCommand::Pace(_) => {}
         }
     }
 

@@ -243,7 +243,7 @@ impl Desk<'_> {
             Name::Unmet(_, seq) => t.segments.push(*seq),
             Name::Owner(blob, _) => t.blobs.push(*blob),
             Name::Source(digest, no) => t.sources.push((*digest, *no)),
-            Name::PassBack(..) => {}
+            Name::PassBack(..) | Name::RememberedAge(..) => {}
             Name::Handed(no, seq) => t.deliveries.push((*seq, *no)),
             Name::Digest(_) | Name::Export(..) | Name::Quarantine(_) | Name::Foreign => {}
         }

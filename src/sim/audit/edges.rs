@@ -1,8 +1,8 @@
 //! The edges of a delivery, written down a second time: what may follow what, what each step costs, and
 //! what must have happened for it.
 //!
-//! A step from Failed to Inflight goes by way of Scheduled; the ledger sees only its end. An operator's
-//! edges (retry, purge, forget) are not here: nothing takes them yet.
+//! A step from Failed to Inflight goes by way of Scheduled; the ledger sees only its end. What is removed
+//! is judged with its batch.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::site::{Answer, Claim, Holds};
 use super::violation::{Check, broken, demand};
 
 /// From, to; `None` is no row.
-const EDGES: [(Option<State>, Option<State>); 9] = [
+const EDGES: [(Option<State>, Option<State>); 10] = [
     (None, Some(State::Scheduled)),
     (Some(State::Scheduled), Some(State::Inflight)),
     (Some(State::Failed), Some(State::Inflight)),
@@ -25,6 +25,7 @@ const EDGES: [(Option<State>, Option<State>); 9] = [
     (Some(State::Inflight), None),
     (Some(State::Scheduled), Some(State::Deadletter)),
     (Some(State::Failed), Some(State::Deadletter)),
+    (Some(State::Deadletter), Some(State::Scheduled)),
 ];
 
 /// Failures that are the segment's own: only these spend its budget.
@@ -64,6 +65,10 @@ fn asks_alone(old: &DeliveryRow, new: &DeliveryRow, cause: Cause) -> bool {
     new.state == State::Failed && FINAL.contains(&cause) && unsure
 }
 
+fn is_expired(step: &Step<'_>, new: &DeliveryRow) -> bool {
+    step.segment.meta.expires_at.is_some_and(|end| end <= new.since)
+}
+
 impl Desk<'_> {
     /// Judges a step: its edge, its numbers, and what must have happened before.
     pub(super) fn judge(&self, step: &Step<'_>) -> Check {
@@ -95,6 +100,7 @@ impl Desk<'_> {
                 _ => self.dead_in_flight(step, old, new),
             },
             (Some(old), Some(new)) if new.state == State::Inflight => self.claimed(step, old, new),
+            (Some(old), Some(_)) if old.state == State::Deadletter => self.retried(step),
             (Some(_), Some(new)) => self.dead_waiting(step, new),
             (Some(_), None) => Ok(()),
             (None, _) => Ok(()),
@@ -126,7 +132,9 @@ impl Desk<'_> {
             format!("{} of {max} retries are spent", new.spent)
         })?;
         let ends = matches!(new.state, State::Failed | State::Deadletter);
-        let spent = step.old.map_or(0, |old| old.spent);
+        // An operator gives a fresh allowance.
+        let dead = step.old.is_some_and(|old| old.state == State::Deadletter);
+        let spent = step.old.filter(|_| !dead).map_or(0, |old| old.spent);
         self.must(ends || new.spent == spent, "I6", step, || {
             format!("spent goes from {spent} to {} on the way to {:?}", new.spent, new.state)
         })?;
@@ -287,8 +295,15 @@ impl Desk<'_> {
         let failures = if soft { old.refused } else { old.spent };
         let base = 1u64.checked_shl(failures).filter(|f| *f <= 1 << 40).unwrap_or(1 << 40);
         let max = millis(config.backoff_max);
-        let least = millis(config.backoff_initial).max(1).saturating_mul(base).min(max);
-        let most = least.saturating_add(least / 2).min(max);
+        let first = millis(config.backoff_initial).max(1);
+        let max = max.max(first);
+        let doubled = first.saturating_mul(base);
+        // Near the longest wait it is drawn from the last quarter below it.
+        let (least, most) = if doubled > max / 2 {
+            ((max - max / 4).max(first), max)
+        } else {
+            (doubled, doubled + doubled / 2)
+        };
         let alone = asks_alone(old, new, cause);
         let (from, least, most) = if alone {
             (from, 0, most)
@@ -315,6 +330,12 @@ impl Desk<'_> {
         let Some(cause) = Cause::from_number(new.last_error) else {
             return self.must(false, "I2", step, || "it is dead without a cause".into());
         };
+        // It failed, and then its time was over.
+        if cause == Cause::Expired && is_expired(step, new) {
+            return self.must(new.spent <= old.spent + 1, "I6", step, || {
+                format!("it expires, and spent goes from {} to {}", old.spent, new.spent)
+            });
+        }
         if new.spent != old.spent {
             self.spent(step, old, new, cause)?;
             let max = self.site.config.max_retries;
@@ -346,6 +367,14 @@ impl Desk<'_> {
             }
             cause => self.must(false, "I4", step, || format!("it is given up for {cause:?}")),
         }
+    }
+
+    /// Dead letters are queued again when somebody asks for it, and only with their content.
+    fn retried(&self, step: &Step<'_>) -> Check {
+        let asked = self.site.acts.contains("retry");
+        self.must(asked, "I4", step, || "it is queued again, and nobody has asked for it".into())?;
+        let gone = matches!(self.site.content(step.segment), Holds::No(_));
+        self.must(!gone, "I4", step, || "it is queued again, and its content is gone".into())
     }
 
     /// What is given up as missing must be gone.

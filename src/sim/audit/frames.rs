@@ -374,7 +374,9 @@ impl Desk<'_> {
                 *origin == asked.origin && asked.origin_seq <= *number
             })
         });
-        let round = self.site.newest.contains_key(id) && !asked.to.addresses(own);
+        // It may have gone its way since that was decided.
+        let here = asked.held || self.site.newest.contains_key(id);
+        let round = here && (asked.origin == *own || !asked.to.addresses(own));
         demand(past || round, "I9", Some(*id), || {
             let (origin, number) = (&asked.origin, asked.origin_seq);
             format!(

@@ -12,14 +12,14 @@
 //!
 //! | invariant | checked when |
 //! |---|---|
-//! | I1 | a client is told *queued*, an ACK leaves, the node says *accepted* or *acked*: D has row, identity, content. Deep: the rows of the store are those that were written |
-//! | I2 | each batch: required and Acked deliveries, `counters`, `segments`, `owed`, `due`, `inflight`, `unmet`, dead letters agree; a new segment is owed to everybody it is for; what is removed may be, is recorded, and leaves its receipts |
-//! | I3 | a delivery becomes Acked: the ACK came in the claiming epoch, and its sender held the segment then; at rest, it still does |
+//! | I1 | a client is told *queued*, the node lets an ACK go, an ACK, a RECEIPT or a RECEIPT_OK leaves, the node says *accepted* or *acked*: D has row, identity, content, or what the receipt says. Deep: the rows of the store are those that were written |
+//! | I2 | each batch: required and Acked deliveries, `counters`, `segments`, `owed`, `due`, `inflight`, `handed`, `unmet`, dead letters agree; a new segment is owed to everybody it is for; what is removed may be, is recorded, and leaves its receipts. Each look, over all sites: whatever was accepted or acknowledged for a destination has arrived, is owed or dead at somebody who holds it, or was let go by a record |
+//! | I3 | a delivery becomes Acked: the ACK came in the claiming epoch, and its sender held the segment then; behind a hop, its receipt came and the site itself has had it (R4); at rest, it still does, unless it let it go |
 //! | I4 | each row of a delivery, against a table of edges |
 //! | I6 | each row of a delivery: attempts, budget, and whether its cause has really happened; an OFFER leaves |
 //! | I7 | a claim, an OFFER: one in flight, durable, of this session, offered once |
 //! | I8 | HELLO, claims, ACKs, and every failure that blames an answer: epochs are durable and new, answers came in the claim's |
-//! | I9 | each batch: the relayed marker is set by the ACK that meets the condition, never before; what is evicted was relayed and is not for this site, what is released was delivered to everybody, what expires has |
+//! | I9 | each batch: the relayed marker is set by the ACK that meets the condition, never before; what is evicted was relayed, is not for this site by any offer (R1), and is remembered; what is released was delivered to everybody or given out (R3); what expires has. *already_relayed* leaves only for what is remembered of this accept or a later one, or has come round (R2) |
 //! | I10 | each batch: `used_bytes` is content + reservations + doomed files, within the limits. Deep: so is what each peer is charged for |
 //! | I11 | a segment becomes durable: its content has its digest and is what was handed in; an OFFER says what is kept |
 //! | I16 | files against `blobs`, `incoming`, `doomed`, `owners`, `digests`, `sources`; a file begins after its row and ends before it |
@@ -359,6 +359,11 @@ impl Desk<'_> {
                 self.tell(id, Event::Refused(code));
                 Ok(())
             }
+            Seen::Operated(word) => {
+                self.site.acts.insert((*word).to_string());
+                self.tell_of_site(format!("an operator wants: {word}"));
+                Ok(())
+            }
             Seen::AckLetGo { conn, transfer, id } => self.ack_let_go(*conn, *transfer, id),
             Seen::FrameSent { peer, conn, frame } => self.sent(*peer, *conn, frame),
             Seen::FrameArrived { peer, conn, frame } => self.arrived(*peer, *conn, frame),
@@ -379,6 +384,7 @@ impl Desk<'_> {
             Seen::FileGone(blob) => drop(self.site.files.remove(blob)),
             Seen::Damaged(damage) => self.damaged(damage),
             Seen::Died(death) => return self.died(*death),
+            Seen::Operated(word) => drop(self.site.acts.insert((*word).to_string())),
             Seen::Started { boot } => {
                 self.site.life.running = true;
                 self.site.life.boot = *boot;

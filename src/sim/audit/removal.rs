@@ -46,7 +46,7 @@ pub(super) struct Removals {
 
 impl Removals {
     /// The segment that goes under this number.
-    fn segment(&self, seq: Seq) -> Option<&SegmentRow> {
+    pub fn segment(&self, seq: Seq) -> Option<&SegmentRow> {
         self.segments.iter().find(|(gone, _)| *gone == seq).map(|(_, row)| row)
     }
 
@@ -114,6 +114,13 @@ impl Desk<'_> {
     }
 
     fn segment_gone(&mut self, seq: Seq, row: &SegmentRow, gone: &Removals) -> Check {
+        let judged = self.may_go(seq, row, gone);
+        // What comes under the same identity later is another copy.
+        self.site.addressed.remove(&row.id);
+        judged
+    }
+
+    fn may_go(&self, seq: Seq, row: &SegmentRow, gone: &Removals) -> Check {
         let id = row.id;
         if self.site.harm.segment(seq) {
             return Ok(());
@@ -177,7 +184,11 @@ impl Desk<'_> {
             format!("it is removed ({}), and is in flight to {peer}", record.action)
         })?;
         let told = match delivery.state {
-            State::Acked => self.site.disk.receipts.contains_key(&(*seq, *no)),
+            // Its receipt may be over at the same time.
+            State::Acked => {
+                let over = gone.receipts.iter().any(|(s, n, _)| (s, n) == (seq, no));
+                over || self.site.disk.receipts.contains_key(&(*seq, *no))
+            }
             _ => {
                 let subject = format!("{} to {peer}", row.id);
                 gone.records.iter().any(|r| r.subject == subject) || !record.who.is_empty()
@@ -237,7 +248,7 @@ impl Desk<'_> {
             let open = open.map(|d| (self.site.peer(d.no), d.row.state));
             format!("it is released, and still open is {open:?}")
         })?;
-        let used = row.here && self.was_given_out(row);
+        let used = row.let_go.is_some() || (row.here && self.was_given_out(row));
         let through = row.from != 0 && !row.here && !of.is_empty();
         demand(used || through, "I9", id, || {
             let (here, from, n) = (row.here, row.from, of.len());
@@ -246,6 +257,7 @@ impl Desk<'_> {
         let high = site.disk.meta(MetaName::TimeHigh);
         let last = of.iter().map(|d| d.row.since).max().unwrap_or(0).max(row.accepted_at);
         let until = last.saturating_add(millis(site.config.keep));
+        let until = if row.let_go.is_some() { 0 } else { until };
         demand(until <= high || (site.short && reason == "space"), "I9", id, || {
             format!("it is released at {high}, and is to be kept until {until}")
         })
