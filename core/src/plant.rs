@@ -10,10 +10,8 @@
 //!
 //! | rules | what is missing |
 //! |---|---|
-//! | R1, R2, R3, R5 | nothing is evicted or released: a copy, once accepted, is never let go |
-//! | R4 | nothing is routed by way of others: there are no hops, no RECEIPTs |
-//! | G1 | it keeps evictions away from promises, and nothing is evicted |
-//! | B4 | there is no `fsck --restored` |
+//! | R5 | it is a rule for configurations: one that breaks it is refused |
+//! | B4 | it is kept by `fsck --restored`, outside the node |
 //! | P1-P5 | the pickup half is not there |
 #![doc(hidden)]
 
@@ -128,6 +126,21 @@ plants! {
         /// A segment's failures are counted together for all its peers. What one peer refuses is
         /// given up for the others.
         SharedCounter = 25, "shared_counter";
+        /// (R1) A site that is itself addressed evicts once it has handed a segment on. Two peers that
+        /// are to have it rely on each other's copy, and both let it go.
+        R1 = 26, "r1";
+        /// (R2) Memory of an evicted id does not know the accept number, and refuses a later accept of
+        /// the same. What is accepted anew goes nowhere.
+        R2 = 27, "r2";
+        /// (R3) `already_relayed` settles a delivery whoever says so. In a circle of routes the last site
+        /// is told so by the first, and nobody owes anything any more.
+        R3 = 28, "r3";
+        /// (R4) A hop's ACK counts as that of the site behind it. The hop dies, or gives it up, and the
+        /// origin shows as delivered what nobody has.
+        R4 = 29, "r4";
+        /// (G1) A promise that has not left does not pin its segment. It is evicted in the very batch that
+        /// the promise waits for, and the ACK leaves for a copy that is gone.
+        G1 = 30, "g1";
     }
 }
 

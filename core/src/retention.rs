@@ -8,6 +8,7 @@ use core::time::Duration;
 
 use crate::config::Config;
 use crate::ledger::rows::{DeliveryRow, SegmentRow, State};
+use crate::plant::Plant;
 use crate::time::UnixMillis;
 
 /// What the inbox rules of this site have done with a segment.
@@ -31,6 +32,9 @@ pub struct Policy {
     pub keep_relayed: Duration,
     /// `storage.keep`
     pub keep: Duration,
+    /// A rule that is dropped on purpose.
+    #[doc(hidden)]
+    pub plant: Option<Plant>,
 }
 
 impl Policy {
@@ -41,6 +45,7 @@ impl Policy {
             evict_on_relay: config.evict_on_relay,
             keep_relayed: config.keep_relayed,
             keep: config.keep,
+            plant: config.plant,
         }
     }
 }
@@ -174,7 +179,10 @@ fn evict_at(case: &Case<'_>, policy: &Policy) -> Option<UnixMillis> {
 /// Whether a copy may be evicted once its time has come: relayed, and not for this site itself (R1).
 #[must_use]
 pub const fn may_evict(row: &SegmentRow, policy: &Policy) -> bool {
-    policy.evict_on_relay && !row.here && row.acked > 0 && row.relayed_at.is_some()
+    policy.evict_on_relay
+        && (!row.here || Plant::R1.is_in(policy.plant))
+        && row.acked > 0
+        && row.relayed_at.is_some()
 }
 
 /// Whether a copy is only on its way through this site and everybody has it: it is released by itself.

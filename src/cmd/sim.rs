@@ -14,6 +14,7 @@ use crate::exit::{Exit, Failure, Global};
 use crate::out;
 use crate::record::{Recording, not_made};
 use crate::sim::audit::Totals;
+use crate::sim::keeping::Part;
 use crate::sim::net::Topology;
 use crate::sim::run::{LINES, Report, header, run as simulate, run_recorded, run_telling};
 use crate::sim::scenario;
@@ -51,7 +52,7 @@ pub struct SimArgs {
     /// Segments in files, per million
     #[arg(long, value_name = "PPM")]
     pub large: Option<u32>,
-    /// Kinds of fault that do not happen, with commas; `all` for a calm world
+    /// Kinds of fault and parts of a run that do not happen, with commas; `all` for a calm world
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     pub without: Vec<String>,
     /// Real TLS on every connection (runs then differ in their bytes)
@@ -126,6 +127,10 @@ impl SimArgs {
         for word in &self.without {
             if word == "all" {
                 options = options.calm();
+                continue;
+            }
+            if let Some(part) = Part::ALL.into_iter().find(|part| part.word() == word) {
+                options.keeping.drop(part);
                 continue;
             }
             let kind: Kind =

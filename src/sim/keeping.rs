@@ -77,6 +77,68 @@ pub struct Keeping {
     pub inbox: bool,
 }
 
+/// A part of it that a run can do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Eviction, and copies in transit that go before a day is over.
+    Evict,
+    /// Memory of evicted ids that is short.
+    Memory,
+    /// Dead letters, receipts and records that are kept for a short time only.
+    Records,
+    /// Quotas of peers.
+    Quota,
+    /// Rate limits and hours of contact.
+    Pace,
+    /// Routes.
+    Routes,
+    /// Segments that expire, beyond the few that do in any run.
+    Expiry,
+    /// Jobs that come again.
+    Again,
+    /// Peers that leave the configuration.
+    Leave,
+    /// Acts of operators.
+    Acts,
+    /// Inbox rules.
+    Inbox,
+}
+
+impl Part {
+    /// Every part.
+    pub const ALL: [Part; 11] = [
+        Part::Evict,
+        Part::Memory,
+        Part::Records,
+        Part::Quota,
+        Part::Pace,
+        Part::Routes,
+        Part::Expiry,
+        Part::Again,
+        Part::Leave,
+        Part::Acts,
+        Part::Inbox,
+    ];
+
+    /// Its word on the command line.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Part::Evict => "evict",
+            Part::Memory => "memory",
+            Part::Records => "records",
+            Part::Quota => "quota",
+            Part::Pace => "pace",
+            Part::Routes => "routes",
+            Part::Expiry => "expiry",
+            Part::Again => "again",
+            Part::Leave => "leave",
+            Part::Acts => "acts",
+            Part::Inbox => "inbox",
+        }
+    }
+}
+
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 impl Keeping {
@@ -135,6 +197,40 @@ impl Keeping {
             acts: share(rng, 500_000, 2_000_000),
             inbox: rng.chance(333_333),
         }
+    }
+
+    /// The same without a part.
+    pub fn drop(&mut self, part: Part) {
+        let usual = Keeping::usual();
+        match part {
+            Part::Evict => {
+                (self.evict, self.keep_relayed) = (usual.evict, usual.keep_relayed);
+                self.keep = usual.keep;
+            }
+            Part::Memory => {
+                (self.remember_for, self.remember_max) = (usual.remember_for, usual.remember_max);
+            }
+            Part::Records => {
+                self.keep_deadletter = usual.keep_deadletter;
+                (self.keep_receipts, self.audit_max) = (usual.keep_receipts, usual.audit_max);
+            }
+            Part::Quota => self.inbound_quota = usual.inbound_quota,
+            Part::Pace => (self.rate_limit, self.window) = (usual.rate_limit, usual.window),
+            Part::Routes => self.routes = usual.routes,
+            Part::Expiry => self.expires = usual.expires,
+            Part::Again => (self.again, self.later) = (usual.again, usual.later),
+            Part::Leave => self.leaves = usual.leaves,
+            Part::Acts => self.acts = usual.acts,
+            Part::Inbox => self.inbox = usual.inbox,
+        }
+    }
+
+    /// Whether it has a part that goes beyond what is usual.
+    #[must_use]
+    pub fn has(&self, part: Part) -> bool {
+        let mut without = self.clone();
+        without.drop(part);
+        without != *self
     }
 
     /// `storage.keep`, given `relay.ack_timeout`.
@@ -254,6 +350,17 @@ mod tests {
             assert!((0..50).any(|seed| is(&Keeping::draw(seed))));
             assert!((0..50).any(|seed| !is(&Keeping::draw(seed))));
         }
+    }
+
+    #[test]
+    fn without_any_part_it_is_as_usual() {
+        let mut keeping = Keeping::draw(3);
+        for part in Part::ALL {
+            keeping.drop(part);
+            assert!(!keeping.has(part));
+            assert!((0..50).any(|seed| Keeping::draw(seed).has(part)), "{part:?} never");
+        }
+        assert_eq!(keeping, Keeping::usual());
     }
 
     #[test]

@@ -1,20 +1,21 @@
 //! The process of a site while it is up: the pump, its connections, its local clients.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use consign_core::act::Act;
 use consign_core::config::Config;
 use consign_core::conn::{Begin, Conn, Role};
 use consign_core::driver::MakeSession;
-use consign_core::id::{ConnId, SiteNo};
+use consign_core::id::{ConnId, SiteNo, TransferNo};
 use consign_core::ledger::read::Recovery;
 use consign_core::limits::{SESSION_INFLIGHT, TURN_INPUTS};
 use consign_core::link::Timeouts;
 use consign_core::node::{Action, Input, Node, RecoverError};
 use consign_core::pump::{Outbox, Pump, Tap};
 use consign_core::session::peer::PeerSession;
-use consign_core::session::{Identity, SessionConfig};
+use consign_core::session::{Identity, Promise, SessionCommand, SessionConfig, SessionEvent};
 use consign_core::store::StoreEvent;
 use consign_core::time::{Instant, Now};
 use consign_core::tls::TlsSetup;
@@ -52,6 +53,8 @@ pub struct Process {
     /// Dials under way, by attempt.
     pub dials: BTreeMap<u64, (SiteNo, String)>,
     clients: BTreeMap<ConnId, Client>,
+    /// Operators who wait for what becomes of their acts.
+    operators: BTreeSet<ConnId>,
     generation: u32,
     /// Whether a stop was asked for.
     pub stopping: bool,
@@ -80,6 +83,7 @@ impl Process {
             socks: BTreeMap::new(),
             dials: BTreeMap::new(),
             clients: BTreeMap::new(),
+            operators: BTreeSet::new(),
             generation: 0,
             stopping: false,
         })
@@ -146,6 +150,12 @@ impl Process {
     fn act(&mut self, action: Action, around: &mut Around<'_>, asked: &mut Asked) {
         match action {
             Action::Command(conn, command) => {
+                if let SessionCommand::Promised(promised) = &command
+                    && let Promise::Ack { transfer, id } = promised.clone().into_inner()
+                {
+                    let seen = Seen::AckLetGo { conn, transfer, id };
+                    around.watch.see(around.at, around.site, &seen);
+                }
                 if let Some(wire) = self.wires.get_mut(&conn) {
                     wire.post(Mail::Command(command));
                     wire.wake = wire.wake.min(around.soon());
@@ -153,6 +163,9 @@ impl Process {
                     let mut wishes = Wishes::default();
                     client.command(command, &mut wishes);
                     self.serve(conn, wishes, around);
+                } else if self.operators.remove(&conn) {
+                    around.inbox.push_back(Input::Closed { conn, why: String::new() });
+                    self.turn_at = self.turn_at.min(around.soon());
                 }
             }
             Action::Read(number, request) => around.store.read(around.at, number, request),
@@ -191,6 +204,16 @@ impl Process {
         client.open(&mut wishes);
         self.clients.insert(conn, client);
         self.serve(conn, wishes, around);
+    }
+
+    /// An operator connects and acts.
+    pub fn operate(&mut self, act: Act, around: &mut Around<'_>) {
+        let conn = self.next_conn(1);
+        self.operators.insert(conn);
+        around.inbox.push_back(Input::Opened { conn });
+        let event = SessionEvent::Act { ticket: TransferNo(1), act: Box::new(act) };
+        around.inbox.push_back(Input::Session(conn, event));
+        self.turn_at = self.turn_at.min(around.soon());
     }
 
     /// Carries out what a client wants; tells the world's books how it ended.

@@ -173,6 +173,7 @@ impl World {
                 self.weather();
                 self.come_again();
             }
+            Event::Operate(ix, act) => self.operate(ix, *act),
             Event::HasRoom(ix) => self.fill(ix, false),
             Event::Look => {
                 self.queue.plan(self.now.after(LOOK_EVERY), Event::Look);
@@ -212,6 +213,8 @@ impl World {
             let checked = self.checked(ix, at_rest);
             self.watch.check(self.now, checked);
         }
+        let kept = self.watch.audit.nothing_is_lost();
+        self.watch.check(self.now, kept);
     }
 
     /// What the run came to.

@@ -5,6 +5,7 @@
 
 pub mod disks;
 pub mod fair;
+pub mod keep;
 pub mod links;
 pub mod past;
 pub mod power;
@@ -35,7 +36,14 @@ pub struct Story {
 /// Every story.
 #[must_use]
 pub fn all() -> Vec<Story> {
-    let parts = [links::STORIES, disks::STORIES, power::STORIES, past::STORIES, fair::STORIES];
+    let parts = [
+        links::STORIES,
+        disks::STORIES,
+        power::STORIES,
+        keep::STORIES,
+        past::STORIES,
+        fair::STORIES,
+    ];
     parts.into_iter().flatten().copied().collect()
 }
 

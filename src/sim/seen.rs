@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use consign_core::config::Config;
-use consign_core::id::{BlobDigest, BlobNo, BodyNo, ConnId, SegmentId};
+use consign_core::id::{BlobDigest, BlobNo, BodyNo, ConnId, SegmentId, TransferNo};
 use consign_core::ledger::Table;
 use consign_core::node::Note;
 use consign_core::segment::{Destinations, Meta};
@@ -97,6 +97,17 @@ pub enum Seen<'a> {
         id: SegmentId,
         /// Stable code.
         code: &'static str,
+    },
+    /// An operator wants something done; the word of the act.
+    Operated(&'a str),
+    /// The node lets an ACK go to a session, which will write it.
+    AckLetGo {
+        /// The connection.
+        conn: ConnId,
+        /// Which offer it answers.
+        transfer: TransferNo,
+        /// The segment.
+        id: SegmentId,
     },
     /// A session hands a whole frame to the network.
     FrameSent {

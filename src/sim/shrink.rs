@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::keeping::Keeping;
+use super::keeping::{Keeping, Part};
 use super::net::Topology;
 use super::run::{Report, run};
 use super::swarm::{Kind, Options};
@@ -164,30 +164,11 @@ impl<F: FnMut(&Options, u64) -> Option<Report>> Search<F> {
 
     /// What sites keep and what people do becomes what it usually is: all of it, or one by one.
     fn plainer(&mut self) -> bool {
-        let plain = |change: fn(&mut Keeping, Keeping)| {
-            move |o: &mut Options| change(&mut o.keeping, Keeping::usual())
-        };
-        if self.keeps(plain(|k, usual| *k = usual)) {
+        if self.keeps(|o| o.keeping = Keeping::usual()) {
             return true;
         }
-        let parts: [fn(&mut Keeping, Keeping); 12] = [
-            |k, usual| k.acts = usual.acts,
-            |k, usual| k.leaves = usual.leaves,
-            |k, usual| k.inbox = usual.inbox,
-            |k, usual| k.routes = usual.routes,
-            |k, usual| (k.again, k.later) = (usual.again, usual.later),
-            |k, usual| k.expires = usual.expires,
-            |k, usual| (k.rate_limit, k.window) = (usual.rate_limit, usual.window),
-            |k, usual| k.inbound_quota = usual.inbound_quota,
-            |k, usual| (k.remember_for, k.remember_max) = (usual.remember_for, usual.remember_max),
-            |k, usual| {
-                (k.keep_deadletter, k.keep_receipts) = (usual.keep_deadletter, usual.keep_receipts)
-            },
-            |k, usual| k.audit_max = usual.audit_max,
-            |k, usual| (k.evict, k.keep_relayed) = (usual.evict, usual.keep_relayed),
-        ];
         // All are tried, whatever becomes of the first.
-        parts.into_iter().fold(false, |less, part| self.keeps(plain(part)) || less)
+        Part::ALL.into_iter().fold(false, |less, part| self.keeps(|o| o.keeping.drop(part)) || less)
     }
 
     /// Sites in a line are easier to think about.

@@ -10,7 +10,7 @@ use consign_core::config::SuccessCondition;
 use consign_core::limits::WINDOW;
 use consign_core::plant::Plant;
 
-use super::keeping::Keeping;
+use super::keeping::{Keeping, Part};
 use super::net::{NetFaults, Topology};
 use super::rng::Rng;
 use super::store::{Latency, StoreFaults};
@@ -123,7 +123,8 @@ impl FromStr for Kind {
         let found = Kind::ALL.iter().copied().find(|kind| kind.word() == word);
         found.ok_or_else(|| {
             let words: Vec<&str> = Kind::ALL.iter().map(|kind| kind.word()).collect();
-            format!("{word:?} is no kind of fault; there are {}", words.join(", "))
+            let parts = Part::ALL.map(Part::word).join(", ");
+            format!("{word:?} is no kind of fault; there are {}, and {parts}", words.join(", "))
         })
     }
 }

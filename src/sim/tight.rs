@@ -13,6 +13,8 @@ use super::world::{Site, World};
 
 /// Beside some waits of the longest backoff: for starts, dials and what is sent.
 const BESIDE: Duration = Duration::from_secs(1_800);
+/// By then everything that was held is let loose.
+const LOOSE: Duration = Duration::from_secs(600);
 /// How often is looked whether everything has left.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
@@ -79,6 +81,10 @@ impl Run {
     pub fn leave_on_a_full_disk(&mut self) {
         // Whoever has lost the ballast to others cannot do anything, and says so (exit 70). What is being
         // written already goes on being written, and may take it: nothing stops that yet.
+        // What operators held is let loose first: that takes growth.
+        if self.world.options.keeping.acts > 0 {
+            self.advance(self.world.now.after(LOOSE));
+        }
         let ready = self.world.now.after(BESIDE);
         while !self.world.is_ready(0) && self.goes_on() && self.world.now < ready {
             self.advance(self.world.now.after(LOOK_EVERY));

@@ -168,6 +168,12 @@ impl Watch {
             Seen::FrameSent { .. } => event(17),
             Seen::FrameArrived { .. } => event(18),
             Seen::Note(_) => event(19),
+            Seen::Operated(word) => {
+                event(22);
+                hash.bytes(word.as_bytes());
+            }
+            // What the session writes of it is hashed.
+            Seen::AckLetGo { .. } => {}
             Seen::Turned { inputs, .. } => {
                 event(20);
                 hash.word(*inputs as u64);
@@ -177,12 +183,13 @@ impl Watch {
 
     fn keep(&mut self, at: Micros, site: SiteIx, seen: &Seen<'_>) {
         let text = match seen {
-            Seen::Turned { .. } => return,
+            Seen::Turned { .. } | Seen::AckLetGo { .. } => return,
             Seen::Durable { batch, .. } => batch_text(batch),
             Seen::FrameSent { frame, peer, .. } => format!("→ {peer} {}", frame_text(frame)),
             Seen::FrameArrived { frame, peer, .. } => format!("← {peer} {}", frame_text(frame)),
             Seen::Born { config } => format!("exists as {}", config.name),
             Seen::Note(note) => format!("{note:?}"),
+            Seen::Operated(word) => format!("an operator wants: {word}"),
             Seen::Started { .. }
             | Seen::Died(_)
             | Seen::Stopping

@@ -50,6 +50,7 @@ impl World {
         self.queue.plan(self.now.after(EVERY), Event::Weather);
         for ix in 0..self.sites.len() {
             self.site_weather(ix);
+            self.people_act(ix, PER_MINUTE);
         }
     }
 
@@ -141,6 +142,7 @@ impl World {
                 self.plan_start(ix);
             }
             self.open_up(ix);
+            self.let_loose(ix);
         }
     }
 

@@ -70,7 +70,7 @@ impl World {
         };
         let at = self.now.plus(wait * SECOND);
         let ix = if there { ix } else { other };
-        let job = if there { job } else { Job { to: self.destinations(ix), ..job } };
+        let job = if there { job } else { Job { to: real(self.destinations(ix)), ..job } };
         self.queue.plan(at, Event::Submit(ix, Some(Box::new(job))));
     }
 
@@ -93,7 +93,7 @@ impl World {
         });
         let to = self.destinations(ix);
         match old {
-            Some(old) if self.rng.chance(500_000) => Job { to, ..old },
+            Some(old) if self.rng.chance(500_000) => Job { to: real(to), ..old },
             Some(old) => {
                 let meta = Meta { name: format!("again-{number}"), ..old.meta };
                 Job::new(meta, to, old.body)
@@ -151,5 +151,17 @@ impl World {
             }
         }
         Destinations::named(names).unwrap_or(Destinations::All)
+    }
+}
+
+/// Without the name that exists nowhere: a segment that is on its way already and is then sent round in a
+/// circle as well is waited for by everybody in it, for ever.
+fn real(to: Destinations) -> Destinations {
+    match to {
+        Destinations::All => Destinations::All,
+        Destinations::Named(names) => {
+            let names = names.into_iter().filter(|name| name != GHOST).collect();
+            Destinations::named(names).unwrap_or(Destinations::All)
+        }
     }
 }

@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use consign_core::act::Act;
 use consign_core::config::Config;
 use consign_core::conn::Role;
 use consign_core::id::{SegmentId, SiteNo};
@@ -53,6 +54,8 @@ pub enum Event {
     Weather,
     /// A disk that was full has room again.
     HasRoom(SiteIx),
+    /// An operator acts.
+    Operate(SiteIx, Box<Act>),
     /// A look at everything.
     Look,
 }
@@ -226,6 +229,11 @@ impl World {
             starved: self.rates.of(Kind::Starved),
         };
         Some((process, around, Reckon(site.clocks.clone()), &mut self.waiting))
+    }
+
+    /// A running process, with what it works with.
+    pub fn process(&mut self, ix: SiteIx) -> Option<(&mut Process, Around<'_>)> {
+        self.split(ix).map(|(process, around, ..)| (process, around))
     }
 
     fn run_site(&mut self, ix: SiteIx) {

@@ -295,7 +295,8 @@ impl Node {
         }
         let origin = if row.origin.is_empty() { &self.config.name } else { &row.origin };
         let number = if row.origin_seq == 0 { row.seq.0 } else { row.origin_seq };
-        if *origin != offer.origin || offer.origin_seq > number {
+        let anew = *origin != offer.origin || offer.origin_seq > number;
+        if anew && !self.config.planted(Plant::R2) {
             return None;
         }
         let settled = |name: &alloc::string::String| {

@@ -21,6 +21,8 @@ use crate::time::{Now, UnixMillis};
 pub(super) struct Bounds {
     /// Tables that are being read.
     asked: Vec<Bounded>,
+    /// Until this batch is durable, a reading of the oldest rows shows what has been dropped already.
+    staged: BatchNo,
     /// When dead letters are looked at.
     dead_at: UnixMillis,
     dead: Option<DeadPage>,
@@ -59,7 +61,12 @@ impl Node {
             (Bounded::Remembered, over(meta.remembered, self.config.remember_max)),
             (Bounded::Deadletters, if dead { SLICE } else { 0 }),
         ] {
-            if rows > 0 && self.stage.room(4 * rows) && !self.bounds.asked.contains(&table) {
+            let stale = table != Bounded::Deadletters && self.bounds.staged > self.gate.committed();
+            if rows > 0
+                && !stale
+                && self.stage.room(4 * rows)
+                && !self.bounds.asked.contains(&table)
+            {
                 self.bounds.asked.push(table);
                 self.ask(Asked::Oldest(table), ReadRequest::Oldest(table, rows), out);
             }
@@ -84,6 +91,7 @@ impl Node {
                 return true;
             }
         }
+        self.bounds.staged = self.newest_staged();
         self.more = true;
         false
     }

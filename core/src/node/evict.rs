@@ -14,6 +14,7 @@ use crate::ledger::keys_upkeep::{self, ExpiryKind, Owner};
 use crate::ledger::read::Kept;
 use crate::ledger::rows::{BlobRow, Body, DeliveryRow, DoomedRow, Loss, SegmentRow, State};
 use crate::ledger::rows_upkeep::{ReceiptRow, RememberedRow};
+use crate::plant::Plant;
 use crate::time::{Now, UnixMillis};
 
 /// Why a segment goes.
@@ -244,7 +245,8 @@ impl Node {
 
     /// A promise that has not left rests on this segment (G1), or its content is being given out.
     pub(super) fn is_pinned(&self, seq: Seq) -> bool {
-        self.gate.pins(seq) || self.exports.holds(seq, &self.config.inbox)
+        let promised = self.gate.pins(seq) && !self.config.planted(Plant::G1);
+        promised || self.exports.holds(seq, &self.config.inbox)
     }
 }
 

@@ -7,6 +7,7 @@ use super::Node;
 use super::stage::Verdict;
 use crate::code::{Cause, Refusal};
 use crate::id::{ConnId, Seq, SiteNo, TransferNo};
+use crate::plant::Plant;
 use crate::schedule::jitter_key;
 use crate::session::Outcome;
 use crate::store::StoreFault;
@@ -87,7 +88,7 @@ impl Node {
             refused: false,
         };
         match outcome {
-            Outcome::Acked if site == hop => Verdict::Acked,
+            Outcome::Acked if site == hop || self.config.planted(Plant::R4) => Verdict::Acked,
             Outcome::Acked => Verdict::HandedOn(hop),
             Outcome::AckTimeout => own_fault(Cause::AckTimeout),
             Outcome::AckMismatch => own_fault(Cause::AckMismatch),
@@ -114,7 +115,11 @@ impl Node {
                     }
                     Some(Refusal::Mismatch) => own_fault(Cause::Mismatch),
                     Some(Refusal::AlreadyRelayed) if older => alone(now, Cause::Loop),
-                    Some(Refusal::AlreadyRelayed) if addressed => Verdict::Settled,
+                    Some(Refusal::AlreadyRelayed)
+                        if addressed || self.config.planted(Plant::R3) =>
+                    {
+                        Verdict::Settled
+                    }
                     Some(Refusal::AlreadyRelayed) => Verdict::Dead(Cause::Loop),
                     Some(Refusal::Unknown | Refusal::UnknownDestination) | None => {
                         own_fault(Cause::Refused)

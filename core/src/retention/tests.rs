@@ -73,8 +73,12 @@ struct Full {
 
 impl Full {
     fn fate(&self) -> Fate {
-        let policy =
-            Policy { evict_on_relay: self.evict_on_relay, keep_relayed: KEEP_RELAYED, keep: KEEP };
+        let policy = Policy {
+            evict_on_relay: self.evict_on_relay,
+            keep_relayed: KEEP_RELAYED,
+            keep: KEEP,
+            plant: None,
+        };
         let case = Case {
             row: &self.row,
             deliveries: &self.deliveries,

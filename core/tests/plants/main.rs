@@ -8,6 +8,7 @@ mod attempts;
 mod blobs;
 mod full;
 mod gate;
+mod keep;
 mod scans;
 mod wire;
 
@@ -44,4 +45,9 @@ stories! {
     a_checkpoint_that_is_not_synced_yet: ResumePastDurable, wire::early_checkpoint;
     a_link_that_flaps: BudgetOnUnreachable, attempts::flapping_link;
     two_peers_of_which_one_never_answers: SharedCounter, attempts::two_peers;
+    a_segment_for_everybody_that_is_handed_on: R1, keep::for_everybody;
+    a_segment_that_is_accepted_anew: R2, keep::accepted_anew;
+    a_circle_of_routes: R3, keep::closed_circle;
+    a_hop_that_has_a_segment: R4, keep::word_of_a_hop;
+    an_offer_of_what_is_about_to_be_let_go: G1, keep::offered_while_it_goes;
 }

@@ -9,6 +9,7 @@ use crate::cli::VERSION;
 use crate::exit::{Failure, Global};
 use crate::human;
 use crate::out;
+use crate::sim::keeping::Part;
 use crate::sim::run::{Report, run_telling};
 use crate::sim::swarm::Options;
 
@@ -125,11 +126,14 @@ pub fn command(options: &Options, until: u64) -> String {
     flag("segments", options.segments.to_string(), options.segments != drawn.segments);
     flag("crashes", options.crashes.to_string(), options.crashes != drawn.crashes);
     flag("large", options.large.to_string(), options.large != drawn.large);
+    let dropped = |part: &Part| drawn.keeping.has(*part) && !options.keeping.has(*part);
+    let parts = Part::ALL.into_iter().filter(dropped).map(Part::word);
     let off: Vec<&str> = drawn
         .rates
         .on()
         .filter(|kind| options.rates.of(*kind) == 0)
         .map(|kind| kind.word())
+        .chain(parts)
         .collect();
     flag("without", off.join(","), !off.is_empty());
     if let Some(plant) = options.plant {

@@ -5,9 +5,7 @@ use bytes::Bytes;
 use consign_core::id::{BatchNo, BlobDigest, BlobNo, BodyNo, Epoch, SegmentId, Seq, SiteNo};
 use consign_core::ledger::keys::DueKey;
 use consign_core::ledger::keys_upkeep::{ExpiryKind, parse_expiry};
-use consign_core::ledger::rows::{
-    BlobRow, Body, DeliveryRow, IncomingRow, MetaName, SegmentRow, State,
-};
+use consign_core::ledger::rows::{DeliveryRow, MetaName, SegmentRow, State};
 use consign_core::ledger::{Table, keys};
 use consign_core::segment::{Destinations, Meta};
 use consign_core::store::{Batch, Op};
@@ -15,8 +13,9 @@ use consign_core::store::{Batch, Op};
 use super::Desk;
 use super::disk::{due_key, waits};
 use super::edges::Step;
+use super::removal::{Dropped, Removals};
 use super::rows::{self, Inline, Name, Row};
-use super::site::{Claim, Holds};
+use super::site::Claim;
 use super::story::Event;
 use super::violation::{Check, broken, demand};
 
@@ -45,18 +44,7 @@ pub(super) struct Touched {
     pub incoming: Vec<BlobNo>,
     /// Identities that are not looked up any more.
     pub lost: Vec<(SegmentId, Seq)>,
-    /// Segments that are not kept any more.
-    pub gone: Vec<(Seq, SegmentRow)>,
-    /// Deliveries that are not kept any more, with their last rows.
-    pub dropped: Vec<(Seq, SiteNo, DeliveryRow)>,
-    /// Content in the ledger that is not kept any more.
-    pub gone_bodies: Vec<BodyNo>,
-    /// What was recorded: the act, and to what.
-    pub acts: Vec<(String, String, String)>,
-    /// Records that are not kept any more.
-    pub forgotten_acts: Vec<u64>,
-    /// Ids that are not remembered any more, and since when they were.
-    pub forgotten: Vec<(SegmentId, u64)>,
+    pub gone: Removals,
 }
 
 /// Whether a segment may change like that: its origin, or this site itself, may accept it anew with a
@@ -164,10 +152,22 @@ impl Desk<'_> {
             Row::Audit(number, ref row) => {
                 let first = self.site.disk.audit.last_key_value().is_none_or(|(n, _)| *n < number);
                 demand(first, "I31", None, || format!("audit record {number} is written again"))?;
-                t.acts.push((row.action.clone(), row.subject.clone(), row.reason.clone()));
+                t.gone.records.push((**row).clone());
             }
-            Row::Remembered(..) | Row::RememberedAge(..) | Row::Receipt(..) => {}
-            Row::Peer(..) | Row::Foreign => {}
+            Row::Handed(no, seq) => t.deliveries.push((seq, no)),
+            Row::Receipt(_, _, ref row) => {
+                self.site.said.insert((row.id, row.site.clone(), row.cause == 0));
+            }
+            Row::Remembered(id, ref row) => {
+                let number = if row.origin_seq == 0 { row.seq.0 } else { row.origin_seq };
+                self.site.recalled.entry(id).or_default().push((row.origin.clone(), number));
+            }
+            Row::Peer(..)
+            | Row::PassBack(..)
+            | Row::RememberedAge(..)
+            | Row::Export(..)
+            | Row::Quarantine(..)
+            | Row::Foreign => {}
         }
         self.site.disk.set(row);
         Ok(())
@@ -179,12 +179,18 @@ impl Desk<'_> {
                 return demand(false, "I2", None, || format!("{name:?} is removed"));
             }
             Name::Segment(seq) => {
-                t.gone.extend(self.site.disk.segments.get(seq).map(|row| (*seq, row.clone())));
+                if let Some(row) = self.site.disk.segments.get(seq) {
+                    let (id, row) = (row.id, row.clone());
+                    t.gone.segments.push((*seq, row));
+                    self.tell(&id, Event::Removed(*seq));
+                }
+                t.segments.push(*seq);
             }
             Name::Body(body) => {
-                let charge = self.site.disk.bodies.get(body).map_or(0, Inline::charge);
-                self.site.charged -= i128::from(charge);
-                t.gone_bodies.push(*body);
+                if let Some(inline) = self.site.disk.bodies.get(body) {
+                    self.site.charged -= i128::from(inline.charge());
+                    t.gone.bodies.push(*body);
+                }
             }
             Name::Id(id) => {
                 if let Some(seq) = self.site.disk.ids.get(id) {
@@ -200,14 +206,24 @@ impl Desk<'_> {
             Name::Delivery(seq, no) => self.del_delivery(*seq, *no, t)?,
             Name::Due(key) => self.leaves(key.seq, key.peer, t),
             Name::Owed(no, seq) | Name::Inflight(no, seq) => self.leaves(*seq, *no, t),
-            Name::Deadletter(_, seq, no) => t.deliveries.push((*seq, *no)),
-            Name::Audit(number) => t.forgotten_acts.push(*number),
-            Name::Remembered(id) => {
-                let row = self.site.disk.remembered.get(id);
-                t.forgotten.extend(row.map(|row| (*id, row.evicted_at)));
+            Name::Deadletter(at, seq, no) => {
+                let there = self.site.disk.deadletters.contains_key(&(*at, *seq, *no));
+                t.gone.letters.extend(there.then_some((*at, *seq, *no)));
+                t.deliveries.push((*seq, *no));
             }
-            Name::Receipt(seq, no) => self.receipt_goes(*seq, *no)?,
-            Name::RememberedAge(..) => {}
+            Name::Audit(number) => {
+                let count = self.site.disk.audit.len();
+                t.gone.old_records.push((*number, count));
+            }
+            Name::Receipt(seq, no) => {
+                let row = self.site.disk.receipts.get(&(*seq, *no)).cloned();
+                t.gone.receipts.extend(row.map(|row| (*seq, *no, row)));
+            }
+            Name::Remembered(id) => {
+                let count = self.site.disk.remembered.len();
+                let row = self.site.disk.remembered.get(id).cloned();
+                t.gone.memory.extend(row.map(|row| (*id, row, count)));
+            }
             Name::Expiry(key) => touch_expiry(key, t),
             Name::Doomed(blob) => {
                 let there = self.site.files.contains_key(blob);
@@ -227,7 +243,9 @@ impl Desk<'_> {
             Name::Unmet(_, seq) => t.segments.push(*seq),
             Name::Owner(blob, _) => t.blobs.push(*blob),
             Name::Source(digest, no) => t.sources.push((*digest, *no)),
-            Name::Digest(_) | Name::Foreign => {}
+            Name::PassBack(..) | Name::RememberedAge(..) => {}
+            Name::Handed(no, seq) => t.deliveries.push((*seq, *no)),
+            Name::Digest(_) | Name::Export(..) | Name::Quarantine(_) | Name::Foreign => {}
         }
         self.site.disk.unset(name);
         Ok(())
@@ -279,6 +297,10 @@ impl Desk<'_> {
                 demand(row.here || !old.here, "I1", Some(id), || {
                     "it is not for this site any more".into()
                 })?;
+                let (origin, number, hops) = (old.origin.clone(), old.origin_seq, old.hops);
+                if (&origin, number, hops) != (&row.origin, row.origin_seq, row.hops) {
+                    self.site.former.insert((seq, origin, number, hops));
+                }
                 if row.acked > old.acked {
                     t.acked.push((seq, old.required));
                 }
@@ -303,49 +325,6 @@ impl Desk<'_> {
         })
     }
 
-    fn put_blob(&mut self, blob: BlobNo, row: &BlobRow, t: &mut Touched) -> Check {
-        t.blobs.push(blob);
-        if let Some(old) = self.site.disk.blobs.get(&blob) {
-            let same = (old.digest, old.size) == (row.digest, row.size);
-            return demand(same, "I16", None, || {
-                format!("file {blob} becomes something else: {old:?}, now {row:?}")
-            });
-        }
-        self.site.charged += i128::from(row.size);
-        let file = self.site.files.get(&blob).copied();
-        let right = file == Some((row.size, row.digest));
-        demand(right || self.site.harm.files.contains(&blob), "I16", None, || {
-            format!("file {blob} gets a row for {row:?}, and on disk is {file:?}")
-        })
-    }
-
-    fn put_incoming(&mut self, blob: BlobNo, row: &IncomingRow, t: &mut Touched) -> Check {
-        let disk = &self.site.disk;
-        t.sources.push((row.digest, SiteNo(row.source)));
-        t.incoming.push(blob);
-        let before = match disk.incoming.get(&blob) {
-            None => {
-                let fresh = blob >= t.before.2;
-                demand(fresh, "I16", None, || format!("file number {blob} is given twice"))?;
-                0
-            }
-            Some(old) => {
-                let same = (old.digest, old.source) == (row.digest, row.source);
-                demand(same && row.offset >= old.offset, "I26", None, || {
-                    format!("content of file {blob} goes back: {old:?}, now {row:?}")
-                })?;
-                old.reserved
-            }
-        };
-        demand(row.offset <= row.reserved, "I26", None, || {
-            format!("{} bytes of file {blob} are there, {} reserved", row.offset, row.reserved)
-        })?;
-        self.site.charged += i128::from(row.reserved) - i128::from(before);
-        let reached = self.site.reached.entry((row.digest, SiteNo(row.source))).or_default();
-        *reached = (*reached).max(row.offset);
-        Ok(())
-    }
-
     fn put_delivery(&mut self, seq: Seq, no: SiteNo, new: DeliveryRow, t: &mut Touched) -> Check {
         t.deliveries.push((seq, no));
         let site = &*self.site;
@@ -357,6 +336,7 @@ impl Desk<'_> {
         let (id, size) = (segment.id, segment.size);
         self.judge(&Step { seq, no, old, new: Some(&new), segment })?;
         let from = old.map(|old| old.state);
+        let told = old.is_some_and(|old| old.custody.is_some());
         let old_key = old
             .filter(|old| waits(old.state))
             .map(|old| due_key(no, seq, old.next_attempt_after, segment));
@@ -366,6 +346,10 @@ impl Desk<'_> {
         self.counted(no, from, Some(new.state), size, t);
         if from == Some(State::Inflight) && new.state != State::Inflight {
             self.site.claims.remove(&(no, seq));
+            if told {
+                let peer = self.site.peer(no);
+                self.site.confirmed.insert((id, peer));
+            }
         }
         if from != Some(new.state) {
             let totals = &mut self.world.totals;
@@ -384,8 +368,7 @@ impl Desk<'_> {
         Ok(())
     }
 
-    /// It leaves the required set: the peer had it before and let it go, or its segment goes, or its
-    /// dead letter is over.
+    /// It leaves the required set, or the ledger with its segment: why is judged at the batch's end.
     fn del_delivery(&mut self, seq: Seq, no: SiteNo, t: &mut Touched) -> Check {
         let site = &*self.site;
         let (Some(old), Some(segment)) =
@@ -395,18 +378,15 @@ impl Desk<'_> {
         };
         let (from, id, size) = (Some(old.state), segment.id, segment.size);
         let (attempts, spent, cause) = (old.attempts, old.spent, 0);
-        match old.state {
-            State::Inflight => self.judge(&Step { seq, no, old: Some(old), new: None, segment })?,
-            // Judged once the batch is whole.
-            _ => t.dropped.push((seq, no, old.clone())),
-        }
+        let row = old.clone();
         if waits(old.state) {
             t.left.push(due_key(no, seq, old.next_attempt_after, segment));
         }
         t.deliveries.push((seq, no));
         t.segments.push(seq);
         self.counted(no, from, None, size, t);
-        self.site.claims.remove(&(no, seq));
+        let claim = self.site.claims.remove(&(no, seq));
+        t.gone.deliveries.push(Dropped { seq, no, row, claim });
         self.site.settled.insert((seq, no));
         self.tell(&id, Event::Moved { peer: no, from, to: None, attempts, spent, cause });
         Ok(())
@@ -453,46 +433,6 @@ impl Desk<'_> {
         let claim = Claim { epoch, offered: None, answer: None };
         self.site.claims.insert((no, seq), claim);
         Ok(())
-    }
-
-    /// A content file is whole and durable.
-    pub(super) fn file_whole(&mut self, blob: BlobNo, size: u64, digest: BlobDigest) -> Check {
-        let next = BlobNo(self.site.disk.meta(MetaName::NextBlob));
-        demand(blob < next, "I16", None, || {
-            format!("file {blob} is written before anything on disk says so; {next} is next")
-        })?;
-        self.site.files.insert(blob, (size, digest));
-        Ok(())
-    }
-
-    /// A content file is gone: never before what names it.
-    pub(super) fn file_gone(&mut self, blob: BlobNo) -> Check {
-        self.site.files.remove(&blob);
-        let disk = &self.site.disk;
-        if self.site.harm.files.contains(&blob) {
-            return Ok(());
-        }
-        demand(!disk.blobs.contains_key(&blob), "I17", None, || {
-            format!("file {blob} is removed, and {} segments need it", disk.owners_of(blob))
-        })?;
-        demand(!disk.incoming.contains_key(&blob), "I16", None, || {
-            format!("file {blob} is removed before anything on disk says that it goes")
-        })
-    }
-
-    /// Whether the content of a segment is here, or was destroyed.
-    pub(super) fn keeps(&self, row: &SegmentRow) -> Check {
-        match self.site.content(row) {
-            Holds::Yes | Holds::Harmed => Ok(()),
-            Holds::No(why) => {
-                let invariant = match row.body {
-                    Body::Inline(body) if self.site.disk.bodies.contains_key(&body) => "I11",
-                    Body::Blob(blob) if self.site.files.contains_key(&blob) => "I11",
-                    Body::Inline(_) | Body::Blob(_) => "I1",
-                };
-                demand(false, invariant, Some(row.id), || why)
-            }
-        }
     }
 
     pub(super) fn number_is(&self, batch: BatchNo, before: u64) -> Check {

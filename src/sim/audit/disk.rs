@@ -5,11 +5,14 @@ use std::fmt::Debug;
 
 use consign_core::id::{BlobDigest, BlobNo, BodyNo, Epoch, SegmentId, Seq, SiteNo};
 use consign_core::ledger::keys::{DueKey, id8};
+use consign_core::ledger::keys_upkeep::RuleId;
 use consign_core::ledger::rows::{
     BlobRow, Body, CounterRow, DeliveryRow, DoomedRow, IncomingRow, MetaName, SegmentRow,
     SourceRow, State,
 };
-use consign_core::ledger::rows_upkeep::{AuditRow, ReceiptRow, RememberedRow};
+use consign_core::ledger::rows_upkeep::{
+    AuditRow, ExportRow, QuarantineRow, ReceiptRow, RememberedRow,
+};
 use consign_core::time::UnixMillis;
 
 use super::rows::{Inline, Name, Row};
@@ -37,9 +40,15 @@ pub(super) struct Disk {
     pub owners: BTreeSet<(BlobNo, Seq)>,
     pub sources: BTreeMap<(BlobDigest, SiteNo), SourceRow>,
     pub audit: BTreeMap<u64, AuditRow>,
+    /// In custody of a hop.
+    pub handed: BTreeSet<(SiteNo, Seq)>,
+    pub receipts: BTreeMap<(Seq, SiteNo), ReceiptRow>,
+    /// Receipts that a peer has still to be told.
+    pub pass_back: BTreeSet<(SiteNo, Seq, SiteNo)>,
     pub remembered: BTreeMap<SegmentId, RememberedRow>,
     pub remembered_age: BTreeSet<(u64, SegmentId)>,
-    pub receipts: BTreeMap<(Seq, SiteNo), ReceiptRow>,
+    pub exports: BTreeMap<(RuleId, Seq), ExportRow>,
+    pub quarantine: BTreeMap<Vec<u8>, QuarantineRow>,
 }
 
 impl Disk {
@@ -138,9 +147,13 @@ impl Disk {
             Row::Owner(blob, seq) => !self.owners.insert((blob, seq)),
             Row::Source(digest, site, row) => self.sources.insert((digest, site), row).is_some(),
             Row::Audit(number, row) => self.audit.insert(number, *row).is_some(),
-            Row::Remembered(id, row) => self.remembered.insert(id, row).is_some(),
-            Row::RememberedAge(at, id) => !self.remembered_age.insert((at, id)),
+            Row::Handed(site, seq) => !self.handed.insert((site, seq)),
             Row::Receipt(seq, site, row) => self.receipts.insert((seq, site), *row).is_some(),
+            Row::PassBack(peer, seq, site) => !self.pass_back.insert((peer, seq, site)),
+            Row::Remembered(id, row) => self.remembered.insert(id, *row).is_some(),
+            Row::RememberedAge(at, id) => !self.remembered_age.insert((at, id)),
+            Row::Export(rule, seq, row) => self.exports.insert((rule, seq), *row).is_some(),
+            Row::Quarantine(what, row) => self.quarantine.insert(what, *row).is_some(),
             Row::Foreign => false,
         }
     }
@@ -170,9 +183,13 @@ impl Disk {
             Name::Owner(blob, seq) => self.owners.remove(&(*blob, *seq)),
             Name::Source(digest, site) => self.sources.remove(&(*digest, *site)).is_some(),
             Name::Audit(number) => self.audit.remove(number).is_some(),
+            Name::Handed(site, seq) => self.handed.remove(&(*site, *seq)),
+            Name::Receipt(seq, site) => self.receipts.remove(&(*seq, *site)).is_some(),
+            Name::PassBack(peer, seq, site) => self.pass_back.remove(&(*peer, *seq, *site)),
             Name::Remembered(id) => self.remembered.remove(id).is_some(),
             Name::RememberedAge(at, id) => self.remembered_age.remove(&(*at, *id)),
-            Name::Receipt(seq, site) => self.receipts.remove(&(*seq, *site)).is_some(),
+            Name::Export(rule, seq) => self.exports.remove(&(*rule, *seq)).is_some(),
+            Name::Quarantine(what) => self.quarantine.remove(what).is_some(),
             Name::Foreign => false,
         }
     }
@@ -217,6 +234,22 @@ impl Disk {
                 maps(blank("sources"), &a.sources, &b.sources, name)
             })
             .or_else(|| maps(blank("audit"), &a.audit, &b.audit, |k| Name::Audit(*k)))
+            .or_else(|| a.differs_in_memory(b, harmed))
+    }
+
+    /// The same for what outlives a segment, or is about where it went.
+    fn differs_in_memory(&self, real: &Disk, harmed: &BTreeSet<Name>) -> Option<String> {
+        let (a, b) = (self, real);
+        let blank = |set: &'static str| (set, harmed);
+        sets(blank("handed"), &a.handed, &b.handed, |k| Name::Handed(k.0, k.1))
+            .or_else(|| {
+                let name = |k: &(Seq, SiteNo)| Name::Receipt(k.0, k.1);
+                maps(blank("receipts"), &a.receipts, &b.receipts, name)
+            })
+            .or_else(|| {
+                let name = |k: &(SiteNo, Seq, SiteNo)| Name::PassBack(k.0, k.1, k.2);
+                sets(blank("pass_back"), &a.pass_back, &b.pass_back, name)
+            })
             .or_else(|| {
                 let name = |k: &SegmentId| Name::Remembered(*k);
                 maps(blank("remembered"), &a.remembered, &b.remembered, name)
@@ -226,8 +259,12 @@ impl Disk {
                 sets(blank("remembered_age"), &a.remembered_age, &b.remembered_age, name)
             })
             .or_else(|| {
-                let name = |k: &(Seq, SiteNo)| Name::Receipt(k.0, k.1);
-                maps(blank("receipts"), &a.receipts, &b.receipts, name)
+                let name = |k: &(RuleId, Seq)| Name::Export(k.0, k.1);
+                maps(blank("exports"), &a.exports, &b.exports, name)
+            })
+            .or_else(|| {
+                let name = |k: &Vec<u8>| Name::Quarantine(k.clone());
+                maps(blank("quarantine"), &a.quarantine, &b.quarantine, name)
             })
     }
 }

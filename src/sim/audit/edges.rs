@@ -1,8 +1,8 @@
 //! The edges of a delivery, written down a second time: what may follow what, what each step costs, and
 //! what must have happened for it.
 //!
-//! A step from Failed to Inflight goes by way of Scheduled; the ledger sees only its end. An operator's
-//! edges (retry, purge, forget) are not here: nothing takes them yet.
+//! A step from Failed to Inflight goes by way of Scheduled; the ledger sees only its end. What is removed
+//! is judged with its batch.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::site::{Answer, Claim, Holds};
 use super::violation::{Check, broken, demand};
 
 /// From, to; `None` is no row.
-const EDGES: [(Option<State>, Option<State>); 9] = [
+const EDGES: [(Option<State>, Option<State>); 10] = [
     (None, Some(State::Scheduled)),
     (Some(State::Scheduled), Some(State::Inflight)),
     (Some(State::Failed), Some(State::Inflight)),
@@ -25,6 +25,7 @@ const EDGES: [(Option<State>, Option<State>); 9] = [
     (Some(State::Inflight), None),
     (Some(State::Scheduled), Some(State::Deadletter)),
     (Some(State::Failed), Some(State::Deadletter)),
+    (Some(State::Deadletter), Some(State::Scheduled)),
 ];
 
 /// Failures that are the segment's own: only these spend its budget.
@@ -57,6 +58,17 @@ fn millis(d: Duration) -> u64 {
     u64::try_from(d.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Refused for good, and tried again all the same: it was asked for together with others, or for an accept
+/// of before, and asks once more for itself.
+fn asks_alone(old: &DeliveryRow, new: &DeliveryRow, cause: Cause) -> bool {
+    let unsure = cause != Cause::Mismatch || new.spent == old.spent;
+    new.state == State::Failed && FINAL.contains(&cause) && unsure
+}
+
+fn is_expired(step: &Step<'_>, new: &DeliveryRow) -> bool {
+    step.segment.meta.expires_at.is_some_and(|end| end <= new.since)
+}
+
 impl Desk<'_> {
     /// Judges a step: its edge, its numbers, and what must have happened before.
     pub(super) fn judge(&self, step: &Step<'_>) -> Check {
@@ -65,6 +77,9 @@ impl Desk<'_> {
         if let (Some(old), Some(new)) = (step.old, step.new)
             && old.state == new.state
         {
+            if old.state == State::Inflight && new.custody.is_some() {
+                return self.handed_on(step, old, new);
+            }
             // Hold is a flag, not a state.
             let only_held = DeliveryRow { held: new.held, ..old.clone() } == *new;
             return self.must(only_held, "I4", step, || {
@@ -76,19 +91,23 @@ impl Desk<'_> {
         })?;
         self.numbers(step)?;
         match (step.old, step.new) {
+            (Some(DeliveryRow { custody: Some(hop), state: State::Inflight, .. }), Some(new)) => {
+                self.told(step, *hop, new)
+            }
             (Some(old), Some(new)) if old.state == State::Inflight => match new.state {
                 State::Acked => self.acked(step, new),
                 State::Failed => self.failed(step, old, new),
                 _ => self.dead_in_flight(step, old, new),
             },
             (Some(old), Some(new)) if new.state == State::Inflight => self.claimed(step, old, new),
+            (Some(old), Some(_)) if old.state == State::Deadletter => self.retried(step),
             (Some(_), Some(new)) => self.dead_waiting(step, new),
-            (Some(_), None) => self.refused_with(step, Refusal::AlreadyRelayed),
+            (Some(_), None) => Ok(()),
             (None, _) => Ok(()),
         }
     }
 
-    fn must(
+    pub(super) fn must(
         &self,
         holds: bool,
         invariant: &'static str,
@@ -113,7 +132,9 @@ impl Desk<'_> {
             format!("{} of {max} retries are spent", new.spent)
         })?;
         let ends = matches!(new.state, State::Failed | State::Deadletter);
-        let spent = step.old.map_or(0, |old| old.spent);
+        // An operator gives a fresh allowance.
+        let dead = step.old.is_some_and(|old| old.state == State::Deadletter);
+        let spent = step.old.filter(|_| !dead).map_or(0, |old| old.spent);
         self.must(ends || new.spent == spent, "I6", step, || {
             format!("spent goes from {spent} to {} on the way to {:?}", new.spent, new.state)
         })?;
@@ -135,7 +156,7 @@ impl Desk<'_> {
         self.must(!expired, "I4", step, || format!("it is claimed at {at} and has expired"))
     }
 
-    fn claim(&self, step: &Step<'_>) -> Result<&Claim, Box<super::violation::Broken>> {
+    pub(super) fn claim(&self, step: &Step<'_>) -> Result<&Claim, Box<super::violation::Broken>> {
         let claim = self.site.claims.get(&(step.no, step.seq));
         claim.ok_or_else(|| {
             let text = format!("delivery to {}: no session claimed it", self.site.peer(step.no));
@@ -145,6 +166,9 @@ impl Desk<'_> {
 
     /// Acked: the peer held it when it said so, and said so in the epoch that claimed it.
     fn acked(&self, step: &Step<'_>, new: &DeliveryRow) -> Check {
+        let name = self.site.peer(step.no);
+        let direct = self.site.hop(&name).is_none_or(|hop| hop == name);
+        self.must(direct, "I3", step, || "it is Acked by the word of a hop".into())?;
         let claim = self.claim(step)?;
         if !self.world.taps {
             return Ok(());
@@ -165,7 +189,9 @@ impl Desk<'_> {
 
     fn failed(&self, step: &Step<'_>, old: &DeliveryRow, new: &DeliveryRow) -> Check {
         let cause = Cause::from_number(new.last_error);
-        let known = cause.filter(|c| [&OWN[..], &SOFT, &WAY].iter().any(|set| set.contains(c)));
+        // A refusal for several sites at once, or of an older offer, makes each ask again for itself.
+        let known =
+            cause.filter(|c| [&OWN[..], &SOFT, &WAY, &FINAL].iter().any(|set| set.contains(c)));
         let Some(cause) = known else {
             return self.must(false, "I4", step, || format!("it failed for {cause:?}"));
         };
@@ -184,7 +210,8 @@ impl Desk<'_> {
 
     /// The budget is spent by the segment's own failures alone.
     fn spent(&self, step: &Step<'_>, old: &DeliveryRow, new: &DeliveryRow, cause: Cause) -> Check {
-        let spends = OWN.contains(&cause) || self.site.config.strict_attempts;
+        let alone = asks_alone(old, new, cause);
+        let spends = (OWN.contains(&cause) && !alone) || self.site.config.strict_attempts;
         let right = old.spent.saturating_add(u32::from(spends));
         self.must(new.spent == right, "I6", step, || {
             format!("{cause} takes spent from {} to {}, not to {right}", old.spent, new.spent)
@@ -268,9 +295,19 @@ impl Desk<'_> {
         let failures = if soft { old.refused } else { old.spent };
         let base = 1u64.checked_shl(failures).filter(|f| *f <= 1 << 40).unwrap_or(1 << 40);
         let max = millis(config.backoff_max);
-        let least = millis(config.backoff_initial).max(1).saturating_mul(base).min(max);
-        let most = least.saturating_add(least / 2).min(max);
-        let (from, least, most) = if WAY.contains(&cause) {
+        let first = millis(config.backoff_initial).max(1);
+        let max = max.max(first);
+        let doubled = first.saturating_mul(base);
+        // Near the longest wait it is drawn from the last quarter below it.
+        let (least, most) = if doubled > max / 2 {
+            ((max - max / 4).max(first), max)
+        } else {
+            (doubled, doubled + doubled / 2)
+        };
+        let alone = asks_alone(old, new, cause);
+        let (from, least, most) = if alone {
+            (from, 0, most)
+        } else if WAY.contains(&cause) {
             (claimed, 0, 0)
         } else {
             (from, least.max(asked), most.max(asked))
@@ -293,6 +330,12 @@ impl Desk<'_> {
         let Some(cause) = Cause::from_number(new.last_error) else {
             return self.must(false, "I2", step, || "it is dead without a cause".into());
         };
+        // It failed, and then its time was over.
+        if cause == Cause::Expired && is_expired(step, new) {
+            return self.must(new.spent <= old.spent + 1, "I6", step, || {
+                format!("it expires, and spent goes from {} to {}", old.spent, new.spent)
+            });
+        }
         if new.spent != old.spent {
             self.spent(step, old, new, cause)?;
             let max = self.site.config.max_retries;
@@ -324,6 +367,14 @@ impl Desk<'_> {
             }
             cause => self.must(false, "I4", step, || format!("it is given up for {cause:?}")),
         }
+    }
+
+    /// Dead letters are queued again when somebody asks for it, and only with their content.
+    fn retried(&self, step: &Step<'_>) -> Check {
+        let asked = self.site.acts.contains("retry");
+        self.must(asked, "I4", step, || "it is queued again, and nobody has asked for it".into())?;
+        let gone = matches!(self.site.content(step.segment), Holds::No(_));
+        self.must(!gone, "I4", step, || "it is queued again, and its content is gone".into())
     }
 
     /// What is given up as missing must be gone.

@@ -3,8 +3,8 @@
 use consign_core::code::Refusal;
 use consign_core::id::{ConnId, Epoch, SegmentId, Seq, SiteNo, TransferNo};
 use consign_core::ledger::rows::MetaName;
-use consign_core::segment::Meta;
-use consign_core::wire::{Frame, Kind, Offer, WITHDRAWN};
+use consign_core::segment::{Destinations, Meta};
+use consign_core::wire::{Frame, Kind, Offer, ReceiptOutcome, WITHDRAWN};
 
 use super::Desk;
 use super::site::{Answer, Asked, Holds};
@@ -33,10 +33,21 @@ impl Desk<'_> {
             }
             Frame::Reject { transfer, id, code, .. } => {
                 self.tell_frame(id, Kind::Reject, true, peer, *transfer, *code);
+                if *code == Refusal::AlreadyRelayed.number() {
+                    self.memory_said(peer, conn, *transfer, id)?;
+                }
                 if *code < WITHDRAWN {
                     return self.reject_sent(peer, conn, *transfer, id, *code);
                 }
                 Ok(())
+            }
+            Frame::Receipt(receipt) => {
+                self.tell_frame(&receipt.id, Kind::Receipt, true, peer, TransferNo(0), 0);
+                self.receipt_sent(peer, receipt)
+            }
+            Frame::ReceiptOk { id, site, later: false } => {
+                self.tell_frame(id, Kind::ReceiptOk, true, peer, TransferNo(0), 0);
+                self.receipt_confirmed(peer, *id, site)
             }
             _ => Ok(()),
         }
@@ -50,13 +61,23 @@ impl Desk<'_> {
             Frame::Offer(offer, _) => {
                 let (id, digest, to) = (offer.id, offer.digest, offer.to.clone());
                 let held = self.site.holds(&id) == Holds::Yes;
-                let asked = Asked { id, digest, to, origin: offer.origin.clone(), held };
+                let (origin, origin_seq) = (offer.origin.clone(), offer.origin_seq);
+                let asked = Asked { id, digest, to, origin, origin_seq, held };
                 self.site.links.get(conn).asked.insert(offer.transfer, asked);
                 self.tell_frame(&offer.id, Kind::Offer, false, peer, offer.transfer, 0);
             }
             Frame::Ack { transfer, id, epoch } => {
                 self.tell_frame(id, Kind::Ack, false, peer, *transfer, 0);
                 self.answered(conn, *transfer, Some((*id, *epoch)), Answer::Ack);
+            }
+            Frame::Receipt(receipt) => {
+                let cause = match receipt.outcome {
+                    ReceiptOutcome::Delivered => 0,
+                    ReceiptOutcome::Failed(cause) => cause.max(1),
+                };
+                let heard = (receipt.id, receipt.site.clone(), peer, cause);
+                self.site.heard.insert(heard);
+                self.tell_frame(&receipt.id, Kind::Receipt, false, peer, TransferNo(0), 0);
             }
             // An offer that is taken back may have been answered already, and the answer not written yet.
             Frame::Reject { transfer, id, code: WITHDRAWN, .. } => {
@@ -83,19 +104,21 @@ impl Desk<'_> {
         let wall = self.site.clock.now.wall.0;
         let link = self.site.links.get(conn);
         let mine = link.mine;
-        let Some((no, seq)) = link.out.get(&transfer).copied() else { return };
+        let Some((seq, sites)) = link.out.get(&transfer).cloned() else { return };
         let id = self.site.id(seq);
-        let Some(claim) = self.site.claims.get_mut(&(no, seq)) else { return };
-        let this = claim.offered.is_some_and(|(c, t, _)| (c, t) == (conn, transfer));
-        if !this || claim.answer.is_some() || mine != Some(claim.epoch) {
-            return;
+        for no in sites {
+            let Some(claim) = self.site.claims.get_mut(&(no, seq)) else { continue };
+            let this = claim.offered.is_some_and(|(c, t, _)| (c, t) == (conn, transfer));
+            if !this || claim.answer.is_some() || mine != Some(claim.epoch) {
+                continue;
+            }
+            let answer = match ack {
+                Some((_, epoch)) if epoch != claim.epoch => return,
+                Some((segment, _)) if Some(segment) != id => Answer::Other,
+                Some(_) | None => answer,
+            };
+            claim.answer = Some((answer, wall));
         }
-        let answer = match ack {
-            Some((_, epoch)) if epoch != claim.epoch => return,
-            Some((segment, _)) if Some(segment) != id => Answer::Other,
-            Some(_) | None => answer,
-        };
-        claim.answer = Some((answer, wall));
     }
 
     /// HELLO: its boot is on disk, its session's number is new.
@@ -123,16 +146,34 @@ impl Desk<'_> {
         let Some(epoch) = epoch else {
             return Err(broken("I8", id, format!("it is offered to {name} before HELLO")));
         };
-        let Some((no, seq)) = self.claimed_for(&name, &offer.id, epoch) else {
-            let text = format!("it is offered to {name} in {epoch}, for no claim on disk");
-            return Err(broken("I7", id, text));
+        // `*` is for the peer itself, a name for whoever is behind it.
+        let sites: Vec<String> = match &offer.to {
+            Destinations::All => vec![name.clone()],
+            Destinations::Named(names) => names.clone(),
         };
         let mono = self.site.clock.now.mono;
-        let claim = self.site.claims.get_mut(&(no, seq));
-        if let Some(claim) = claim.filter(|claim| claim.epoch == epoch && claim.offered.is_none()) {
-            claim.offered = Some((conn, offer.transfer, mono));
+        let mut out = (Seq(0), Vec::new());
+        for to in &sites {
+            let Some((no, seq)) = self.claimed_for(to, &offer.id, epoch) else {
+                let text =
+                    format!("it is offered to {name} for {to} in {epoch}, for no claim on disk");
+                return Err(broken("I7", id, text));
+            };
+            let by_way = self.site.hop(to).is_some_and(|hop| hop == name);
+            demand(by_way, "I11", id, || {
+                format!("it is offered to {name}, which is no way to {to}")
+            })?;
+            let claim = self.site.claims.get_mut(&(no, seq));
+            if let Some(claim) =
+                claim.filter(|claim| claim.epoch == epoch && claim.offered.is_none())
+            {
+                claim.offered = Some((conn, offer.transfer, mono));
+            }
+            out.0 = seq;
+            out.1.push(no);
         }
-        self.site.links.get(conn).out.insert(offer.transfer, (no, seq));
+        let seq = out.0;
+        self.site.links.get(conn).out.insert(offer.transfer, out);
         self.same_segment(seq, &name, offer)
     }
 
@@ -160,22 +201,21 @@ impl Desk<'_> {
 
     fn same_segment(&self, seq: Seq, name: &str, offer: &Offer) -> Check {
         let Some(row) = self.site.disk.segments.get(&seq) else { return Ok(()) };
-        let own = row.origin.is_empty();
-        let origin = if own { &self.site.config.name } else { &row.origin };
-        let number = if own && row.origin_seq == 0 { seq.0 } else { row.origin_seq };
-        let from = (offer.origin_seq, &offer.origin, offer.hops);
-        let newest = from == (number, origin, row.hops.saturating_add(1));
-        // An offer may leave after the segment was accepted anew: then it is of before.
-        let again = own && row.origin_seq > 0;
-        let older = again || (&offer.origin == origin && offer.origin_seq < number);
-        let (said, kept) = (offer.meta.expires_at, row.meta.expires_at);
-        let earlier = said == kept || said.is_some_and(|at| kept.is_none_or(|kept| at < kept));
-        let meta = Meta { expires_at: row.meta.expires_at, ..offer.meta.clone() };
+        let own = &self.site.config.name;
+        let is = |origin: &str, number: u64, hops: u8| {
+            let here = origin.is_empty();
+            let number = if here && number == 0 { seq.0 } else { number };
+            let origin = if here { own.as_str() } else { origin };
+            (offer.origin.as_str(), offer.origin_seq, offer.hops)
+                == (origin, number, hops.saturating_add(1))
+        };
+        // It may have been accepted anew since it was claimed.
+        let mut former = self.site.former.iter().filter(|(of, ..)| *of == seq);
         let same = (offer.digest, offer.size) == (row.digest, row.size)
-            && (newest || older)
-            && meta == row.meta
-            && (older || earlier)
-            && offer.to.addresses(name);
+            && Meta { expires_at: None, ..offer.meta.clone() }
+                == Meta { expires_at: None, ..row.meta.clone() }
+            && (is(&row.origin, row.origin_seq, row.hops)
+                || former.any(|(_, origin, number, hops)| is(origin, *number, *hops)));
         demand(same, "I11", Some(offer.id), || {
             format!("it is offered to {name} as {offer:?}, and kept as {row:?}")
         })
@@ -193,6 +233,7 @@ impl Desk<'_> {
         let name = self.name_of(peer);
         let link = self.site.links.get(conn);
         let theirs = link.theirs;
+        let let_go = link.let_go.contains(&(transfer, *id));
         let asked = link.asked.remove(&transfer).filter(|asked| asked.id == *id);
         let Some(asked) = asked else {
             let text = format!("it is acknowledged to {name}, which did not offer it there");
@@ -205,8 +246,8 @@ impl Desk<'_> {
         match self.site.holds(id) {
             Holds::Yes => {}
             Holds::Harmed => return Ok(()),
-            // It was held, and went its way between the word and the wire.
-            Holds::No(_) if self.site.removed.contains_key(id) => return Ok(()),
+            // What is gone from here has arrived wherever it is asked for, as receipts here say.
+            Holds::No(_) if let_go || self.has_receipts(id, &asked.to) => return Ok(()),
             Holds::No(why) => {
                 let text = format!("it is acknowledged to {name}, and {why}");
                 return Err(broken("I1", Some(*id), text));
@@ -222,7 +263,41 @@ impl Desk<'_> {
         demand(row.here || !here, "I1", Some(*id), || {
             format!("it is acknowledged to {name}, and is not kept for this site itself")
         })?;
+        if here {
+            self.site.addressed.insert(*id);
+        }
+        // What began here is here, also when somebody else sends it.
+        if asked.to.addresses(own) {
+            self.world.held.insert((*id, self.ix));
+        }
+        let names = self.site.wanted(&asked.to, &name, &asked.origin);
+        self.world.promise(self.ix, *id, names.into_iter());
         self.owes(seq, &asked.to, &name, &asked.origin)
+    }
+
+    /// The node lets an ACK go: from here on the other side may forget its copy, and what is let go is not
+    /// pinned any more (G1).
+    pub(super) fn ack_let_go(
+        &mut self,
+        conn: ConnId,
+        transfer: TransferNo,
+        id: &SegmentId,
+    ) -> Check {
+        let link = self.site.links.get(conn);
+        let to = link.asked.get(&transfer).map(|asked| asked.to.clone());
+        link.let_go.insert((transfer, *id));
+        let Holds::No(why) = self.site.holds(id) else { return Ok(()) };
+        let settled = to.is_none_or(|to| self.has_receipts(id, &to));
+        demand(settled || !self.world.taps, "I1", Some(*id), || {
+            format!("an ACK of it is let go, and {why}")
+        })
+    }
+
+    fn has_receipts(&self, id: &SegmentId, to: &Destinations) -> bool {
+        let Destinations::Named(names) = to else { return false };
+        let receipts = &self.site.disk.receipts;
+        let of = |name: &String| receipts.values().any(|row| row.id == *id && row.site == *name);
+        names.iter().all(of)
     }
 
     /// ACCEPT: a row says that content comes, and not from further on than it is durable.
@@ -258,14 +333,55 @@ impl Desk<'_> {
     ) -> Check {
         let name = self.name_of(peer);
         let asked = self.site.links.get(conn).asked.remove(&transfer);
+        let asks = asked.as_ref().map(|asked| (asked.to.clone(), asked.origin.clone()));
         let refusal = Refusal::from_number(code).filter(|refusal| FINAL.contains(refusal));
         let seq = self.site.disk.ids.get(id).or_else(|| self.site.newest.get(id));
         let row = seq.and_then(|seq| self.site.disk.segments.get(seq));
         let held = asked.zip(row).is_some_and(|(asked, row)| {
             asked.held && asked.digest == row.digest && self.site.content(row) == Holds::Yes
         });
-        demand(!held || refusal.is_none(), "I25", Some(*id), || {
+        // Who asks for a site that this one cannot serve is told so, whatever is held.
+        let unserved = refusal == Some(Refusal::NotAddressed)
+            && asks.is_some_and(|(to, origin)| {
+                let served = self.site.wanted(&to, &name, &origin);
+                let own = &self.site.config.name;
+                let bad = |n: &String| n != own && !served.contains(&n.as_str());
+                matches!(to, Destinations::Named(names) if names.iter().any(bad))
+            });
+        demand(!held || unserved || refusal.is_none(), "I25", Some(*id), || {
             format!("{name} offers it again and is refused for good: {refusal:?}")
+        })
+    }
+
+    /// `already_relayed`: it is remembered, and the offer is not of a later accept than that (R2); or it
+    /// is here and still on its way, so that it has come round.
+    fn memory_said(
+        &mut self,
+        peer: SiteIx,
+        conn: ConnId,
+        transfer: TransferNo,
+        id: &SegmentId,
+    ) -> Check {
+        let name = self.name_of(peer);
+        let Some(asked) = self.site.links.get(conn).asked.get(&transfer).cloned() else {
+            return Ok(());
+        };
+        let own = &self.site.config.name;
+        let known = self.site.recalled.get(id);
+        let past = known.is_some_and(|known| {
+            known.iter().any(|(origin, number)| {
+                let origin = if origin.is_empty() { own } else { origin };
+                *origin == asked.origin && asked.origin_seq <= *number
+            })
+        });
+        // It may have gone its way since that was decided.
+        let here = asked.held || self.site.newest.contains_key(id);
+        let round = here && (asked.origin == *own || !asked.to.addresses(own));
+        demand(past || round, "I9", Some(*id), || {
+            let (origin, number) = (&asked.origin, asked.origin_seq);
+            format!(
+                "{name} is told it was here before: {origin}, number {number}; known is {known:?}"
+            )
         })
     }
 

@@ -12,14 +12,14 @@
 //!
 //! | invariant | checked when |
 //! |---|---|
-//! | I1 | a client is told *queued*, an ACK leaves, the node says *accepted* or *acked*: D has row, identity, content. Deep: the rows of the store are those that were written |
-//! | I2 | each batch: required and Acked deliveries, `counters`, `segments`, `owed`, `due`, `inflight`, `unmet`, dead letters agree; a new segment is owed to everybody it is for; what is removed may be, is recorded, and leaves its receipts |
-//! | I3 | a delivery becomes Acked: the ACK came in the claiming epoch, and its sender held the segment then; at rest, it still does |
+//! | I1 | a client is told *queued*, the node lets an ACK go, an ACK, a RECEIPT or a RECEIPT_OK leaves, the node says *accepted* or *acked*: D has row, identity, content, or what the receipt says. Deep: the rows of the store are those that were written |
+//! | I2 | each batch: required and Acked deliveries, `counters`, `segments`, `owed`, `due`, `inflight`, `handed`, `unmet`, dead letters agree; a new segment is owed to everybody it is for; what is removed may be, is recorded, and leaves its receipts. Each look, over all sites: whatever was accepted or acknowledged for a destination has arrived, is owed or dead at somebody who holds it, or was let go by a record |
+//! | I3 | a delivery becomes Acked: the ACK came in the claiming epoch, and its sender held the segment then; behind a hop, its receipt came and the site itself has had it (R4); at rest, it still does, unless it let it go |
 //! | I4 | each row of a delivery, against a table of edges |
 //! | I6 | each row of a delivery: attempts, budget, and whether its cause has really happened; an OFFER leaves |
 //! | I7 | a claim, an OFFER: one in flight, durable, of this session, offered once |
 //! | I8 | HELLO, claims, ACKs, and every failure that blames an answer: epochs are durable and new, answers came in the claim's |
-//! | I9 | each batch: the relayed marker is set by the ACK that meets the condition, never before; what is evicted was relayed and is not for this site, what is released was delivered to everybody, what expires has |
+//! | I9 | each batch: the relayed marker is set by the ACK that meets the condition, never before; what is evicted was relayed, is not for this site by any offer (R1), and is remembered; what is released was delivered to everybody or given out (R3); what expires has. *already_relayed* leaves only for what is remembered of this accept or a later one, or has come round (R2) |
 //! | I10 | each batch: `used_bytes` is content + reservations + doomed files, within the limits. Deep: so is what each peer is charged for |
 //! | I11 | a segment becomes durable: its content has its digest and is what was handed in; an OFFER says what is kept |
 //! | I16 | files against `blobs`, `incoming`, `doomed`, `owners`, `digests`, `sources`; a file begins after its row and ends before it |
@@ -45,11 +45,15 @@
 //! for what is known.
 
 mod batch;
+mod content;
+mod custody;
 mod deep;
 mod disk;
 mod edges;
 mod frames;
 mod keep;
+mod receipts;
+mod removal;
 mod rows;
 mod settle;
 mod site;
@@ -68,6 +72,7 @@ use consign_core::session::Accepted;
 use consign_core::store::Snapshot;
 use consign_core::wire::Frame;
 
+use custody::Custody;
 pub use violation::Violation;
 
 use crate::sim::seen::{Damage, Seen, SiteIx};
@@ -148,6 +153,7 @@ struct World {
     stories: Stories,
     acks: BTreeSet<Ack>,
     held: BTreeSet<(SegmentId, SiteIx)>,
+    custody: Custody,
     /// Whether frames can be seen at all; under real TLS they cannot.
     taps: bool,
     totals: Totals,
@@ -281,10 +287,8 @@ impl Audit {
             let name = site.peer(*no);
             let peer = self.sites.values().find(|other| other.config.name == name);
             let (Some(peer), Some(id)) = (peer, site.id(*seq)) else { continue };
-            if peer.removed.contains_key(&id) {
-                continue;
-            }
-            if let Holds::No(why) = peer.holds(&id) {
+            // By now it may have let it go, as far as its own rules allow that.
+            if let (Holds::No(why), false) = (peer.holds(&id), peer.removed.contains_key(&id)) {
                 let text = format!("delivery to {name} is Acked, and over there {why}");
                 return Err(broken("I3", Some(id), text));
             }
@@ -355,6 +359,12 @@ impl Desk<'_> {
                 self.tell(id, Event::Refused(code));
                 Ok(())
             }
+            Seen::Operated(word) => {
+                self.site.acts.insert((*word).to_string());
+                self.tell_of_site(format!("an operator wants: {word}"));
+                Ok(())
+            }
+            Seen::AckLetGo { conn, transfer, id } => self.ack_let_go(*conn, *transfer, id),
             Seen::FrameSent { peer, conn, frame } => self.sent(*peer, *conn, frame),
             Seen::FrameArrived { peer, conn, frame } => self.arrived(*peer, *conn, frame),
             Seen::Note(note) => self.note(note),
@@ -374,6 +384,7 @@ impl Desk<'_> {
             Seen::FileGone(blob) => drop(self.site.files.remove(blob)),
             Seen::Damaged(damage) => self.damaged(damage),
             Seen::Died(death) => return self.died(*death),
+            Seen::Operated(word) => drop(self.site.acts.insert((*word).to_string())),
             Seen::Started { boot } => {
                 self.site.life.running = true;
                 self.site.life.boot = *boot;
@@ -389,6 +400,7 @@ impl Desk<'_> {
             Damage::File(blob) => drop(self.site.harm.files.insert(*blob)),
             Damage::Row(table, key) => self.harm_row(*table, key),
             Damage::Rollback => {
+                self.world.custody.forget_all_of(self.ix);
                 self.site.lost_track = true;
                 self.site.rolled_back = true;
             }
@@ -402,12 +414,10 @@ impl Desk<'_> {
         let id = accepted.id;
         self.tell(&id, Event::Queued);
         demand(self.site.life.running, "I30", Some(id), || "it takes, and does not run".into())?;
-        // It was, and went its way before the client heard of it.
         let seq = accepted.seq;
-        if self.site.removed.get(&id).is_some_and(|removed| *removed >= seq) {
-            return Ok(());
-        }
-        if let Holds::No(why) = self.site.holds(&id) {
+        // It was, and went its way before the client heard of it.
+        let gone = self.site.removed.get(&id).is_some_and(|removed| *removed >= seq);
+        if let (Holds::No(why), false) = (self.site.holds(&id), gone) {
             return Err(broken("I1", Some(id), format!("a client is told that it is safe: {why}")));
         }
         let right = self.site.id(seq) == Some(id) || self.site.harm.segment(seq);
@@ -415,6 +425,11 @@ impl Desk<'_> {
             format!("a client is told that it is number {seq}, which is another")
         })?;
         let Accepted { added, queued, delivered, dead, .. } = accepted;
+        if gone {
+            return Ok(());
+        }
+        let names = added.iter().chain(queued).chain(delivered).chain(dead);
+        self.world.promise(self.ix, id, names.map(String::as_str));
         let told = [
             (added, None),
             (queued, None),

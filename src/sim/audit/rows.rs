@@ -2,12 +2,14 @@
 
 use consign_core::id::{BlobDigest, BlobNo, BodyNo, Epoch, SegmentId, Seq, SiteNo};
 use consign_core::ledger::keys::{DueKey, take};
-use consign_core::ledger::keys_upkeep::{Owner, parse_owner};
+use consign_core::ledger::keys_upkeep::{Owner, RuleId, parse_export, parse_owner};
 use consign_core::ledger::rows::{
     BlobRow, CounterRow, DeadletterRow, DeliveryRow, DigestRow, DoomedRow, IdRow, IncomingRow,
     InflightRow, MetaName, MetaRow, PeerRow, SegmentRow, SourceRow,
 };
-use consign_core::ledger::rows_upkeep::{AuditRow, ReceiptRow, RememberedRow};
+use consign_core::ledger::rows_upkeep::{
+    AuditRow, ExportRow, QuarantineRow, ReceiptRow, RememberedRow,
+};
 use consign_core::ledger::{Table, codec};
 
 /// What a body in the ledger holds.
@@ -53,9 +55,13 @@ pub(super) enum Name {
     Owner(BlobNo, Seq),
     Source(BlobDigest, SiteNo),
     Audit(u64),
+    Handed(SiteNo, Seq),
+    Receipt(Seq, SiteNo),
+    PassBack(SiteNo, Seq, SiteNo),
     Remembered(SegmentId),
     RememberedAge(u64, SegmentId),
-    Receipt(Seq, SiteNo),
+    Export(RuleId, Seq),
+    Quarantine(Vec<u8>),
     /// A row of a part that is not modelled.
     Foreign,
 }
@@ -83,9 +89,13 @@ pub(super) enum Row {
     Owner(BlobNo, Seq),
     Source(BlobDigest, SiteNo, SourceRow),
     Audit(u64, Box<AuditRow>),
-    Remembered(SegmentId, RememberedRow),
-    RememberedAge(u64, SegmentId),
+    Handed(SiteNo, Seq),
     Receipt(Seq, SiteNo, Box<ReceiptRow>),
+    PassBack(SiteNo, Seq, SiteNo),
+    Remembered(SegmentId, Box<RememberedRow>),
+    RememberedAge(u64, SegmentId),
+    Export(RuleId, Seq, Box<ExportRow>),
+    Quarantine(Vec<u8>, Box<QuarantineRow>),
     Foreign,
 }
 
@@ -136,21 +146,23 @@ pub(super) fn name(table: Table, key: &[u8]) -> Option<Name> {
         }
         Table::Sources => Name::Source(BlobDigest(take(r)?), SiteNo(number32(r)?)),
         Table::Audit => Name::Audit(number64(r)?),
+        Table::Handed => Name::Handed(SiteNo(number32(r)?), Seq(number64(r)?)),
+        Table::PassBack => {
+            Name::PassBack(SiteNo(number32(r)?), Seq(number64(r)?), SiteNo(number32(r)?))
+        }
+        Table::Receipts => Name::Receipt(Seq(number64(r)?), SiteNo(number32(r)?)),
         Table::Remembered => Name::Remembered(SegmentId(take(r)?)),
         Table::RememberedAge => Name::RememberedAge(number64(r)?, SegmentId(take(r)?)),
-        Table::Receipts => Name::Receipt(Seq(number64(r)?), SiteNo(number32(r)?)),
-        Table::Handed
-        | Table::Quarantine
-        | Table::Exports
-        | Table::Watched
+        Table::Exports => return parse_export(key).map(|(rule, seq)| Name::Export(rule, seq)),
+        Table::Quarantine => return Some(Name::Quarantine(key.to_vec())),
+        Table::Watched
         | Table::Shards
         | Table::ByNode
         | Table::ShardDeadlines
         | Table::Tokens
         | Table::Nonces
         | Table::Nodes
-        | Table::Clients
-        | Table::PassBack => return Some(Name::Foreign),
+        | Table::Clients => return Some(Name::Foreign),
     };
     rest.is_empty().then_some(name)
 }
@@ -189,9 +201,13 @@ pub(super) fn row(table: Table, key: &[u8], value: &[u8]) -> Result<Row, String>
         Name::Owner(blob, seq) => Row::Owner(blob, seq),
         Name::Source(digest, site) => Row::Source(digest, site, value!(SourceRow)),
         Name::Audit(number) => Row::Audit(number, Box::new(value!(AuditRow))),
-        Name::Remembered(id) => Row::Remembered(id, value!(RememberedRow)),
-        Name::RememberedAge(at, id) => Row::RememberedAge(at, id),
+        Name::Handed(site, seq) => Row::Handed(site, seq),
         Name::Receipt(seq, site) => Row::Receipt(seq, site, Box::new(value!(ReceiptRow))),
+        Name::PassBack(peer, seq, site) => Row::PassBack(peer, seq, site),
+        Name::Remembered(id) => Row::Remembered(id, Box::new(value!(RememberedRow))),
+        Name::RememberedAge(at, id) => Row::RememberedAge(at, id),
+        Name::Export(rule, seq) => Row::Export(rule, seq, Box::new(value!(ExportRow))),
+        Name::Quarantine(what) => Row::Quarantine(what, Box::new(value!(QuarantineRow))),
         Name::Foreign => Row::Foreign,
     };
     Ok(row)

@@ -11,7 +11,7 @@ use consign_core::ledger::keys_upkeep::{self, ExpiryKind};
 use consign_core::ledger::rows::{
     Body, DeliveryRow, INBOUND, IncomingRow, MetaName, SegmentRow, State,
 };
-use consign_core::limits::{BATCH_BYTES, BATCH_ROWS};
+use consign_core::limits::{ACT_BATCH_ROWS, BATCH_BYTES, BATCH_ROWS};
 use consign_core::segment::{Class, Destinations};
 use consign_core::store::Batch;
 use consign_core::time::UnixMillis;
@@ -26,7 +26,10 @@ impl Desk<'_> {
     /// The end of a batch.
     pub(super) fn settle(&mut self, batch: &Batch, mut t: Touched) -> Check {
         let (rows, bytes) = (batch.rows(), batch.bytes());
-        demand(rows <= BATCH_ROWS && bytes <= BATCH_BYTES, "I19", None, || {
+        // What an operator asks for is one commit.
+        let act = t.gone.records.iter().any(|record| !record.who.is_empty());
+        let most = if act { ACT_BATCH_ROWS } else { BATCH_ROWS };
+        demand(rows <= most && bytes <= BATCH_BYTES, "I19", None, || {
             format!("batch {} has {rows} rows and {bytes} bytes", batch.number)
         })?;
         self.number_is(batch.number, t.before.0)?;
@@ -69,7 +72,7 @@ impl Desk<'_> {
             self.source(digest, *no)?;
         }
         for (id, seq) in &t.lost {
-            if !t.gone.iter().any(|(gone, _)| gone == seq) {
+            if t.gone.segment(*seq).is_none() {
                 self.lost(id, *seq)?;
             }
         }
@@ -98,7 +101,10 @@ impl Desk<'_> {
         };
         let owed = matches!(state, Some(State::Scheduled | State::Inflight | State::Failed));
         must(disk.owed.contains(&(no, seq)), owed, "owed")?;
-        must(disk.inflight.contains_key(&(no, seq)), state == Some(State::Inflight), "inflight")?;
+        let inflight = state == Some(State::Inflight);
+        let handed = inflight && row.is_some_and(|row| row.custody.is_some());
+        must(disk.inflight.contains_key(&(no, seq)), inflight && !handed, "inflight")?;
+        must(disk.handed.contains(&(no, seq)), handed, "handed")?;
         let (Some(row), Some(segment)) = (row, segment) else { return Ok(()) };
         let key = due_key(no, seq, row.next_attempt_after, segment);
         let due = waits(row.state) && row.held != Some(true);
@@ -207,8 +213,8 @@ impl Desk<'_> {
         let from = if row.from == 0 { String::new() } else { self.site.peer(SiteNo(row.from)) };
         self.owes(seq, to, &from, &row.origin)?;
         if let (Destinations::Named(names), 0) = (to, row.from) {
-            let config = &self.site.config;
-            let known = |n: &String| *n == config.name || config.peers.iter().any(|p| p.name == *n);
+            let own = &self.site.config.name;
+            let known = |n: &String| n == own || self.site.hop(n).is_some();
             let stranger = names.iter().find(|name| !known(name));
             demand(stranger.is_none(), "I2", id, || {
                 format!("it is accepted for {stranger:?}, whom nobody serves")
@@ -348,7 +354,8 @@ impl Desk<'_> {
                 && [Cause::Missing, Cause::Mismatch].iter().any(|c| c.number() == row.last_error)
         };
         let dead = self.site.disk.of_segment(seq).any(|(_, row)| gave_up(row));
-        demand(dead || self.site.is_harmed(seq), "I1", Some(*id), || {
+        let gone = !self.site.disk.segments.contains_key(&seq);
+        demand(dead || gone || self.site.is_harmed(seq), "I1", Some(*id), || {
             "its identity is given up, and its content is there".into()
         })
     }
@@ -372,6 +379,19 @@ impl Desk<'_> {
     /// Of one peer and class, what has been due for longer goes first.
     fn in_turn(&self, mut t: Touched) -> Check {
         t.due.sort_unstable();
+        // Of what goes to several sites by way of one hop, one has its turn, and the others go along.
+        let hop = |no: SiteNo| {
+            let name = self.site.peer(no);
+            self.site.hop(&name).map(str::to_string).unwrap_or(name)
+        };
+        let all = std::mem::take(&mut t.claimed);
+        let along = |key: &&DueKey| {
+            let with = |other: &DueKey| {
+                other.seq == key.seq && other.peer != key.peer && hop(other.peer) == hop(key.peer)
+            };
+            !all.iter().any(with)
+        };
+        t.claimed = all.iter().filter(along).copied().collect();
         let mut last: BTreeMap<(SiteNo, Class), DueKey> = BTreeMap::new();
         for key in &t.claimed {
             let most = last.entry((key.peer, key.class)).or_insert(*key);

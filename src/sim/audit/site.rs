@@ -12,6 +12,7 @@ use consign_core::time::{Instant, Now};
 use super::disk::{Disk, Tally};
 use super::rows::Name;
 use super::turn::Clock;
+use crate::sim::seen::SiteIx;
 
 /// Connections that are remembered; older ones have long been over.
 const LINKS: usize = 256;
@@ -45,6 +46,8 @@ pub(super) struct Asked {
     pub digest: BlobDigest,
     pub to: Destinations,
     pub origin: String,
+    /// Its accept number at its origin.
+    pub origin_seq: u64,
     /// Whether it was held when the offer came.
     pub held: bool,
 }
@@ -57,7 +60,9 @@ pub(super) struct Link {
     /// The epoch that the peer said HELLO with.
     pub theirs: Option<Epoch>,
     /// What this site has offered.
-    pub out: BTreeMap<TransferNo, (SiteNo, Seq)>,
+    pub out: BTreeMap<TransferNo, (Seq, Vec<SiteNo>)>,
+    /// ACKs that the node has let go.
+    pub let_go: BTreeSet<(TransferNo, SegmentId)>,
     /// What the peer has offered.
     pub asked: BTreeMap<TransferNo, Asked>,
 }
@@ -192,6 +197,24 @@ pub(super) struct Site {
     pub links: Links,
     /// Rows that the node said it has set aside.
     pub told: BTreeSet<String>,
+    /// What segments were known as before their origin accepted them anew: origin, number, hops.
+    pub former: BTreeSet<(Seq, String, u64, u8)>,
+    /// RECEIPTs that came: segment, destination, from whom, the cause of a failure.
+    pub heard: BTreeSet<(SegmentId, String, SiteIx, u8)>,
+    /// Receipts that were ever on disk: segment, destination, whether it was delivered.
+    pub said: BTreeSet<(SegmentId, String, bool)>,
+    /// Deliveries that a hop's receipt has ended.
+    pub confirmed: BTreeSet<(SegmentId, String)>,
+    /// What was ever remembered: origins and their accept numbers.
+    pub recalled: BTreeMap<SegmentId, Vec<(String, u64)>>,
+    /// Segments that were acknowledged to somebody who addressed this site itself.
+    pub addressed: BTreeSet<SegmentId>,
+    /// Segments that an inbox rule has given out.
+    pub given_out: BTreeSet<SegmentId>,
+    /// Words of what operators have asked for here.
+    pub acts: BTreeSet<String>,
+    /// Whether this process has said that something does not fit: what may go later then goes at once.
+    pub short: bool,
 }
 
 impl Site {
@@ -216,6 +239,15 @@ impl Site {
             removed: BTreeMap::new(),
             links: Links::default(),
             told: BTreeSet::new(),
+            former: BTreeSet::new(),
+            heard: BTreeSet::new(),
+            said: BTreeSet::new(),
+            confirmed: BTreeSet::new(),
+            recalled: BTreeMap::new(),
+            addressed: BTreeSet::new(),
+            given_out: BTreeSet::new(),
+            acts: BTreeSet::new(),
+            short: false,
         }
     }
 
@@ -304,10 +336,26 @@ impl Site {
             || (!self.harm.rows.is_empty() && self.harm.delivery(seq, site))
     }
 
-    /// Names of peers that a segment must go to from here: those it addresses, but not the one it came
-    /// from nor the one where it began.
+    /// The peer by way of which a name is reached: itself, or its route's.
+    pub fn hop<'n>(&'n self, name: &'n str) -> Option<&'n str> {
+        if self.config.peers.iter().any(|peer| peer.name == name) {
+            return Some(name);
+        }
+        let route = self.config.routes.iter().find(|route| route.to == name)?;
+        Some(&route.via)
+    }
+
+    /// Names that a segment must go to from here: peers, or by name also those behind one, but neither to
+    /// nor by way of the one it came from or the one where it began.
     pub fn wanted(&self, to: &Destinations, from: &str, origin: &str) -> Vec<&str> {
-        let names = self.config.peers.iter().map(|peer| peer.name.as_str());
-        names.filter(|name| to.addresses(name) && *name != from && *name != origin).collect()
+        let peers = self.config.peers.iter().map(|peer| peer.name.as_str());
+        let routed = self.config.routes.iter().map(|route| route.to.as_str());
+        let routed = routed.filter(|_| *to != Destinations::All);
+        let names = peers.chain(routed).filter(|name| to.addresses(name));
+        let open = |name: &&str| {
+            let hop = self.hop(name);
+            ![from, origin].iter().any(|not| *not == *name || Some(*not) == hop)
+        };
+        names.filter(open).collect()
     }
 }

@@ -32,6 +32,8 @@ pub(super) enum Event {
     Refused(&'static str),
     /// A row for it is durable; the peer it came from, 0 for a local client.
     Kept(Seq, SiteNo),
+    /// Its row is gone.
+    Removed(Seq),
     /// Nothing is promised on the strength of what is kept any more.
     Distrusted,
     /// A delivery is durable in this state.
@@ -145,6 +147,7 @@ fn words(
         Event::Refused(code) => format!("the local client is told no: {code}"),
         Event::Kept(seq, SiteNo(0)) => format!("kept as number {seq}"),
         Event::Kept(seq, from) => format!("kept as number {seq}, from {}", peer(*from)),
+        Event::Removed(seq) => format!("number {seq} is removed"),
         Event::Distrusted => "what is kept of it is not trusted any more".to_string(),
         Event::Moved { peer: no, from, to, attempts, spent, cause } => {
             let state = |s: &Option<State>| s.map_or("nothing".to_string(), |s| format!("{s:?}"));

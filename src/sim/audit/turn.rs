@@ -65,6 +65,7 @@ impl Desk<'_> {
         self.site.clock = Clock::default();
         self.site.links.clear();
         self.site.unsaid.clear();
+        self.site.short = false;
         // What D holds of content on its way in is what a new life may go on from.
         let Site { reached, disk, .. } = &mut *self.site;
         reached.clear();
@@ -176,7 +177,8 @@ impl Desk<'_> {
             }
             Note::Accepted { id, seq, .. } => {
                 let row = self.site.disk.segments.get(seq).is_some_and(|row| row.id == *id);
-                demand(row || self.site.is_harmed(*seq), "I1", Some(*id), || {
+                let gone = self.site.removed.contains_key(id);
+                demand(row || gone || self.site.is_harmed(*seq), "I1", Some(*id), || {
                     format!("it is said to be accepted as number {seq}, which is not on disk")
                 })
             }
@@ -192,11 +194,17 @@ impl Desk<'_> {
                     let older = || site.disk.segments.iter().any(|(s, r)| r.id == *id && is(*s));
                     site.newest.get(id).is_some_and(|seq| is(*seq)) || older()
                 });
-                demand(acked, "I1", Some(*id), || {
+                // It may have gone its way between its commit and the word.
+                let gone = self.site.removed.contains_key(id);
+                demand(acked || gone, "I1", Some(*id), || {
                     format!("it is said to be delivered to {peer}, which is not on disk")
                 })
             }
             Note::Reconciled(summary) => self.reconciled(summary),
+            Note::Refused { code: "quota" | "disk_full", .. } => {
+                self.site.short = true;
+                Ok(())
+            }
             Note::Quarantined { what } => {
                 self.site.told.insert(what.clone());
                 Ok(())
@@ -228,7 +236,8 @@ impl Desk<'_> {
         }
         let gone = |holds: Holds| holds != Holds::Yes;
         let missing = site.disk.segments.values().filter(|row| gone(site.content(row))).count();
-        demand(missing > 0, "I17", None, || {
+        let harmed = !site.harm.files.is_empty() || !site.harm.rows.is_empty();
+        demand(missing > 0 || harmed, "I17", None, || {
             format!("{} segments count as missing, and all content is there", summary.missing)
         })
     }

@@ -39,6 +39,14 @@ impl Node {
 
     /// The segment as it is now, if the act changes it; otherwise why not is in the report.
     pub(super) fn may_change(&self, doing: &mut Doing, held: Held) -> Option<Current> {
+        // Once it is removed, a row that was read before must not bring it back.
+        if self.book.is_gone(held.seq) {
+            return None;
+        }
+        // Once it is removed, a row that was read before must not bring it back.
+        if self.book.is_gone(held.seq) {
+            return None;
+        }
         let (segment, deliveries) = self.current(&held);
         let named = !doing.act.of.ids.is_empty();
         let already = match doing.act.action {

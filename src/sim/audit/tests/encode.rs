@@ -36,11 +36,17 @@ pub fn place(name: &Name) -> (Table, Vec<u8>) {
         }
         Name::Source(digest, site) => (Table::Sources, keys_upkeep::source(digest, *site).to_vec()),
         Name::Audit(number) => (Table::Audit, keys::audit(*number).to_vec()),
+        Name::Handed(site, seq) => (Table::Handed, keys::peer_seq(*site, *seq).to_vec()),
+        Name::Receipt(seq, site) => (Table::Receipts, keys::delivery(*seq, *site).to_vec()),
+        Name::PassBack(peer, seq, site) => {
+            (Table::PassBack, keys::pass_back(*peer, *seq, *site).to_vec())
+        }
         Name::Remembered(id) => (Table::Remembered, keys::id(id).to_vec()),
         Name::RememberedAge(at, id) => {
             (Table::RememberedAge, keys_upkeep::remembered_age(UnixMillis(*at), id).to_vec())
         }
-        Name::Receipt(seq, site) => (Table::Receipts, keys::delivery(*seq, *site).to_vec()),
+        Name::Export(rule, seq) => (Table::Exports, keys_upkeep::export(*rule, *seq).to_vec()),
+        Name::Quarantine(what) => (Table::Quarantine, what.clone()),
         Name::Meta(name) => (Table::Meta, name.key().to_vec()),
         Name::Foreign => panic!("no row of ours"),
     };
@@ -88,9 +94,13 @@ pub fn put(batch: &mut Batch, row: Row) {
         Row::Owner(blob, seq) => row!(Name::Owner(blob, seq)),
         Row::Source(digest, site, r) => row!(Name::Source(digest, site), r),
         Row::Audit(number, r) => row!(Name::Audit(number), *r),
-        Row::Remembered(id, r) => row!(Name::Remembered(id), r),
-        Row::RememberedAge(at, id) => row!(Name::RememberedAge(at, id)),
+        Row::Handed(site, seq) => row!(Name::Handed(site, seq)),
         Row::Receipt(seq, site, r) => row!(Name::Receipt(seq, site), *r),
+        Row::PassBack(peer, seq, site) => row!(Name::PassBack(peer, seq, site)),
+        Row::Remembered(id, r) => row!(Name::Remembered(id), *r),
+        Row::RememberedAge(at, id) => row!(Name::RememberedAge(at, id)),
+        Row::Export(rule, seq, r) => row!(Name::Export(rule, seq), *r),
+        Row::Quarantine(what, r) => row!(Name::Quarantine(what), *r),
         Row::Meta(..) | Row::Body(..) | Row::Foreign => panic!("written elsewhere"),
     }
 }
