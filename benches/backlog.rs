@@ -62,9 +62,19 @@ fn main() -> Res<()> {
     })?;
     let took = begun.elapsed().as_secs_f64();
     let delivered = alpha.count(load::PEER, "delivered")?;
-    println!("\nthe check of {count} segments ended after {took:.2} s: {:.0} /s", count as f64 / took);
-    println!("  meanwhile {delivered} deliveries were acknowledged: {:.0} /s", delivered as f64 / took);
-    println!("  peak of RssAnon: {} MiB; bar: < 128 MiB: {}", peak >> 20, verdict(peak < 128 << 20));
+    println!(
+        "\nthe check of {count} segments ended after {took:.2} s: {:.0} /s",
+        count as f64 / took
+    );
+    println!(
+        "  meanwhile {delivered} deliveries were acknowledged: {:.0} /s",
+        delivered as f64 / took
+    );
+    println!(
+        "  peak of RssAnon: {} MiB; bar: < 128 MiB: {}",
+        peak >> 20,
+        verdict(peak < 128 << 20)
+    );
     Ok(())
 }
 
@@ -75,7 +85,9 @@ fn sizes(site: &Real, count: u64) -> Res<()> {
     let mut shown = Table::new(&["table", "rows", "live bytes", "a row"]);
     for (table, rows, bytes) in tables.iter().filter(|(_, rows, _)| *rows > 0) {
         let cells = [table.word().to_owned(), rows.to_string(), bytes.to_string()];
-        shown.row(cells.into_iter().chain([format!("{:.1}", *bytes as f64 / *rows as f64)]).collect());
+        shown.row(
+            cells.into_iter().chain([format!("{:.1}", *bytes as f64 / *rows as f64)]).collect(),
+        );
     }
     println!();
     shown.print();
@@ -84,8 +96,14 @@ fn sizes(site: &Real, count: u64) -> Res<()> {
         sum as f64 / count as f64
     };
     let (delivery, segment) = (share(&DELIVERY), share(&SEGMENT));
-    println!("  a queued delivery: {delivery:.1} bytes; bar: <= 250: {}", verdict(delivery <= 250.0));
-    println!("  a segment with its id: {segment:.1} bytes; bar: <= 300: {}", verdict(segment <= 300.0));
+    println!(
+        "  a queued delivery: {delivery:.1} bytes; bar: <= 250: {}",
+        verdict(delivery <= 250.0)
+    );
+    println!(
+        "  a segment with its id: {segment:.1} bytes; bar: <= 300: {}",
+        verdict(segment <= 300.0)
+    );
     Ok(())
 }
 

@@ -30,7 +30,13 @@ fn main() -> Res<()> {
     let count = if is_test() { 60 } else { 3_000 };
     let pairs: usize = match std::env::var("CONSIGN_PAIRS") {
         Ok(pairs) => pairs.parse()?,
-        Err(_) => if is_test() { 1 } else { 9 },
+        Err(_) => {
+            if is_test() {
+                1
+            } else {
+                9
+            }
+        }
     };
     let place = disk()?;
     let mut hub = Hub::start(place.path())?;

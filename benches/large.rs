@@ -35,7 +35,8 @@ fn main() -> Res<()> {
     let nowhere = free_address()?;
     let mut beta = Real::init(place.path(), "beta", own, &[("alpha", nowhere)], Some(&alpha))?;
     let rules = proxy(far, own)?;
-    let settings = [("CONSIGN_RELAY_BACKOFF_INITIAL", "100ms"), ("CONSIGN_RELAY_BACKOFF_MAX", "1s")];
+    let settings =
+        [("CONSIGN_RELAY_BACKOFF_INITIAL", "100ms"), ("CONSIGN_RELAY_BACKOFF_MAX", "1s")];
     alpha.serve(at, &settings)?;
     let peaks = [AtomicU64::new(0), AtomicU64::new(0)];
     let over = AtomicBool::new(false);

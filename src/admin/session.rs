@@ -370,9 +370,7 @@ impl AdminSession {
                     Err(no) => self.refuse(now, &no, out),
                 }
             }
-            (other, Answer::Status(_) | Answer::Stopping | Answer::Progress(_)) => {
-                self.task = other;
-            }
+            (other, _) => self.task = other,
         }
     }
 

@@ -82,7 +82,11 @@ fn text(status: &Status, before: Option<(&Status, Duration)>, now: SystemTime) -
     let (seen, all) = status.reconciled;
     let checking = match all {
         0 => "checking what is stored".to_owned(),
-        all => format!("checking what is stored: {} of {}", human::thousands(seen.min(all)), human::thousands(all)),
+        all => format!(
+            "checking what is stored: {} of {}",
+            human::thousands(seen.min(all)),
+            human::thousands(all)
+        ),
     };
     let words = [
         (status.stopping, "stopping"),

@@ -349,7 +349,8 @@ fn windows(texts: Vec<String>) -> Result<Value, Bad> {
             let found = if word.is_empty() { text } else { word };
             let help = "days such as Mon-Fri or Sat,Sun, hours such as 22:00-06:00, and a zone such as \
                         +02:00; without a zone it is UTC";
-            let bad = Bad::new(Code::Value, format!("cannot be read: {problem}"), format!("{found:?}"));
+            let bad =
+                Bad::new(Code::Value, format!("cannot be read: {problem}"), format!("{found:?}"));
             Err(bad.help(help))
         }
     }

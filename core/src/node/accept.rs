@@ -219,10 +219,18 @@ impl Node {
                     .map(|seq| self.settled_before(&pending, offer, seq, &found.receipts, out)),
                 None => self.take_new(now, &pending, &found, out),
             },
-            (What::Received(..) | What::Submit(_), None) => self.take_new(now, &pending, &found, out),
+            (What::Received(..) | What::Submit(_), None) => {
+                self.take_new(now, &pending, &found, out)
+            }
         };
         if let Err((refusal, retry_after, text)) = verdict {
-            self.drop_pending(&pending, out);
+            match pending.what {
+                // What is durable of it stays, so that it is not sent a second time.
+                What::Received(_, blob) if refusal == Refusal::DiskFull => {
+                    self.incoming_cut(now, blob);
+                }
+                _ => self.drop_pending(&pending, out),
+            }
             self.refuse(&pending, refusal, retry_after, text, out);
         }
     }
@@ -292,6 +300,8 @@ impl Node {
             }
             What::Received(offer, blob) => {
                 self.admit_offer(now, offer, pending.source)?;
+                // Its room is reserved, but its rows are growth like any other (G5).
+                self.admit_growth()?;
                 let body = self.adopt(*blob, offer.digest, offer.size, found);
                 let seq = self.take_offer(now, offer, pending.source, body)?;
                 self.own(body, seq);

@@ -72,7 +72,8 @@ impl Node {
         let sessions = self.conns.values_mut().filter_map(|c| c.peer.as_mut());
         for session in sessions.filter(|s| s.ahead.is_bounded()) {
             session.ahead = session.ahead.emptied();
-            for segment in session.transfers.values().filter_map(|(seq, _)| self.book.segment(*seq)) {
+            for segment in session.transfers.values().filter_map(|(seq, _)| self.book.segment(*seq))
+            {
                 session.ahead.add(segment.meta.class, segment.size);
             }
         }
@@ -112,7 +113,7 @@ impl Node {
         let Some((class, key, row)) = next else { return false };
         let Some(segment) = self.book.segment(key.seq).cloned() else { return false };
         peer.shares.charge(class, segment.size);
-        if segment.meta.expires().is_some_and(|at| at <= now.wall) {
+        if self.is_over(now, &segment) {
             self.stage.batch.del(Table::Due, &key.key());
             self.give_up(now, site, key.seq, row, &segment, Cause::Expired);
             self.book.release(key.seq);
@@ -278,7 +279,7 @@ impl Node {
                 if cause == Cause::Unreadable {
                     self.mark(seq, &segment, Loss::Doubted);
                 }
-                if segment.meta.expires().is_some_and(|at| at <= now.wall) {
+                if self.is_over(now, &segment) {
                     // It waited for this outcome only (DESIGN 3.2).
                     return self.give_up(now, site, seq, row, &segment, Cause::Expired);
                 }

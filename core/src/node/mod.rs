@@ -15,6 +15,7 @@
 //! | `remove`, `evict` | what leaves the ledger, and the record of it |
 //! | `upkeep`, `bounds` | what becomes due by itself: expiry, retention, bounded tables |
 //! | `full` | a full disk |
+//! | `clock` | a clock that has stepped |
 //! | `recover`, `reconcile` | start-up |
 //! | `status` | questions |
 
@@ -23,8 +24,10 @@ mod admit;
 mod again;
 mod book;
 mod bounds;
+mod clock;
 mod conns;
 mod deliver;
+mod doom;
 mod evict;
 mod full;
 mod incoming;
@@ -73,6 +76,7 @@ use crate::time::{Instant, Now, UnixMillis};
 use accept::{Pending, What};
 use book::Book;
 use bounds::Bounds;
+use clock::ClockHold;
 use conns::Conn;
 use deliver::Settlement;
 use full::{Rejudge, Tight};
@@ -136,6 +140,7 @@ pub struct Node {
     summary: ReconcileSummary,
     upkeep: Upkeep,
     bounds: Bounds,
+    clock: ClockHold,
     stopping: bool,
     drain_by: Instant,
     drained: bool,
@@ -174,6 +179,9 @@ impl Node {
             Input::Checked { missing, .. } => self.checked(missing, out),
             Input::Swept { folder, quarantined } => self.swept(folder, quarantined),
             Input::Space(space) => self.space_is(space, out),
+            Input::Clock { ahead } => {
+                self.clock_is_ahead(now, core::time::Duration::from_millis(ahead), out);
+            }
             Input::Timer => {}
             Input::Turn => self.turn(now, out),
             Input::Stop => self.stop(now, out),
@@ -307,6 +315,7 @@ impl Node {
             return self.turn_down(out);
         }
         self.more = false;
+        self.tell_clock(out);
         self.rejudge(now, out);
         self.inflight_to_failed(now);
         self.start_waiting();

@@ -7,6 +7,7 @@ use core::time::Duration;
 
 use super::book::Book;
 use super::bounds::Bounds;
+use super::clock::ClockHold;
 use super::incoming::Incoming;
 use super::peer::Peer;
 use super::reconcile::Reconcile;
@@ -92,6 +93,7 @@ impl Node {
             summary: ReconcileSummary::default(),
             upkeep: Upkeep::new(),
             bounds: Bounds::default(),
+            clock: ClockHold::at_start(now, UnixMillis(recovery.meta_value(MetaName::TimeHigh))),
             stopping: false,
             drain_by: Instant::FAR,
             drained: false,

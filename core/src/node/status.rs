@@ -32,6 +32,7 @@ impl Node {
                 self.stop(now, out);
                 Answer::Stopping
             }
+            Question::ConfirmClock => Answer::ClockConfirmed(self.confirm_clock()),
         };
         let answer = Arc::new(answer);
         out.push(Action::Command(conn, SessionCommand::Answer { ticket, answer }));
@@ -57,6 +58,7 @@ impl Node {
             reconciling: !self.reconcile.is_done(),
             reconciled: (self.summary.checked, self.reconcile.total()),
             stopping: self.stopping,
+            clock_held: self.clock_held(),
             commits: self.stage.commits,
             peers: self.peers.values().map(|p| self.peer_status(now, p)).collect(),
         }
@@ -72,6 +74,7 @@ impl Node {
         PeerStatus {
             name: peer.name.clone(),
             address: peer.address.clone(),
+            known: peer.known || peer.via.is_some(),
             via: peer
                 .via
                 .and_then(|v| self.peers.get(&v))

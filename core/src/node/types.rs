@@ -88,6 +88,12 @@ pub enum Input {
     },
     /// The disk as it is.
     Space(Space),
+    /// The system clock was found so far ahead of effective time, after a step or after what is left of
+    /// one ([`crate::time::EffectiveClock::step`]).
+    Clock {
+        /// So far, in milliseconds.
+        ahead: u64,
+    },
     /// A deadline has passed.
     Timer,
     /// The pump has given everything it had: do what is best done in bulk.
@@ -261,6 +267,8 @@ pub enum Question {
     Progress(Seq),
     /// Stop the process (drain).
     Stop,
+    /// The clock is right: what a step of it has held goes on.
+    ConfirmClock,
 }
 
 /// An answer to a [`Question`].
@@ -272,6 +280,8 @@ pub enum Answer {
     Progress(Vec<(String, u64)>),
     /// To [`Question::Stop`].
     Stopping,
+    /// To [`Question::ConfirmClock`]: whether it was doubted.
+    ClockConfirmed(bool),
 }
 
 /// The node at a glance; never the result of a scan.
@@ -299,6 +309,8 @@ pub struct Status {
     pub reconciled: (u64, u64),
     /// Whether it is stopping.
     pub stopping: bool,
+    /// Whether nothing expires because a step of the clock is not confirmed.
+    pub clock_held: bool,
     /// Batches committed since the start, and their rows.
     pub commits: (u64, u64),
     /// Peers by name.
@@ -312,6 +324,9 @@ pub struct PeerStatus {
     pub name: String,
     /// Where it is dialled; empty when it is no longer known.
     pub address: String,
+    /// Whether anything can be sent to it: it is configured, or a route leads there. What is owed to one
+    /// that is not known is orphaned, and success still waits for it.
+    pub known: bool,
     /// The known peer it is reached by way of; empty when it is a known peer itself.
     pub via: String,
     /// Epoch of the live session.

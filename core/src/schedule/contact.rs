@@ -144,11 +144,7 @@ fn spans_of(local: u32, len: u32, offset: i32) -> Vec<(u32, u32)> {
     let week = WEEK.cast_signed();
     let from = (local.cast_signed() - offset).rem_euclid(week).unsigned_abs();
     let end = from + len;
-    if end <= WEEK {
-        alloc::vec![(from, end)]
-    } else {
-        alloc::vec![(from, WEEK), (0, end - WEEK)]
-    }
+    if end <= WEEK { alloc::vec![(from, end)] } else { alloc::vec![(from, WEEK), (0, end - WEEK)] }
 }
 
 fn is_utc(word: &str) -> bool {

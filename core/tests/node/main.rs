@@ -4,6 +4,7 @@
 mod again;
 mod books;
 mod check;
+mod clock;
 mod full;
 mod hop;
 mod keep;
@@ -13,6 +14,7 @@ mod receipts;
 mod receive;
 mod reconcile;
 mod relay;
+mod room;
 mod routes;
 mod site;
 mod start;

@@ -80,7 +80,10 @@ fn the_session_is_told_its_pace_before_it_starts() {
     let conn = site.connect("beta", true);
     site.settle();
     let told = site.take_told(conn);
-    assert!(matches!(told[..], [SessionCommand::Pace(5000), SessionCommand::Promised(_)]), "{told:?}");
+    assert!(
+        matches!(told[..], [SessionCommand::Pace(5000), SessionCommand::Promised(_)]),
+        "{told:?}"
+    );
     let mut site = Site::new(&["beta"]);
     let conn = site.connect("beta", true);
     site.settle();

@@ -64,8 +64,7 @@ fn it_says_how_far_it_has_come() {
         seen.push(status.reconciled.0);
     }
     seen.dedup();
-    let slices: Vec<u64> =
-        (0..=SLICES).map(|n| (n * SLICE_ROWS).min(ALL) as u64).collect();
+    let slices: Vec<u64> = (0..=SLICES).map(|n| (n * SLICE_ROWS).min(ALL) as u64).collect();
     assert_eq!(seen, slices);
     assert!(!site.pump.node().status(site.now).reconciling);
     assert!(is_pruned(&site, &lost));

@@ -207,9 +207,7 @@ impl Run {
                     other => panic!("{other:?}"),
                 }
             }
-            SessionEvent::Wants
-            | SessionEvent::Progress { .. }
-            | SessionEvent::Arrived { .. } => {}
+            SessionEvent::Wants | SessionEvent::Progress { .. } | SessionEvent::Arrived { .. } => {}
             other => panic!("{other:?}"),
         }
     }

@@ -222,6 +222,7 @@ variants! {
         { let _ = g; Question::Status },
         Question::Progress(Make::make(g)),
         { let _ = g; Question::Stop },
+        { let _ = g; Question::ConfirmClock },
     }
     Answer: g {
         Answer::Lookup(Make::make(g)),
@@ -277,6 +278,7 @@ variants! {
         with!(g, Input::Checked { seen, missing }),
         with!(g, Input::Swept { folder, quarantined }),
         Input::Space(Make::make(g)),
+        with!(g, Input::Clock { ahead }),
         { let _ = g; Input::Timer },
         { let _ = g; Input::Turn },
         { let _ = g; Input::Stop },

@@ -66,9 +66,8 @@ impl Node {
     /// The content is held by now: what this source had begun of it is given up.
     pub(in crate::node) fn drop_partial(&mut self, digest: BlobDigest, source: SiteNo) {
         let blob = self.incoming.by_source.get(&(digest, source)).copied();
-        let waits = |blob: &BlobNo| {
-            self.incoming.items.get(blob).is_some_and(|item| item.writer.is_none())
-        };
+        let waits =
+            |blob: &BlobNo| self.incoming.items.get(blob).is_some_and(|item| item.writer.is_none());
         if let Some(blob) = blob.filter(waits) {
             self.doom_incoming(blob);
         }

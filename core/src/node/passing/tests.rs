@@ -68,7 +68,8 @@ impl World {
     fn ask(&mut self) {
         let Some((after, limit)) = self.passing.wants_page(MOST) else { return };
         assert!(self.page.is_none(), "one page at a time");
-        let behind = self.keys.iter().filter(|k| after.is_none_or(|a| (Seq((**k).into()), SiteNo(1)) > a));
+        let behind =
+            self.keys.iter().filter(|k| after.is_none_or(|a| (Seq((**k).into()), SiteNo(1)) > a));
         let rows: Vec<u8> = behind.copied().collect();
         let page: Vec<u8> = rows.iter().copied().take(limit).collect();
         let end = page.len() == rows.len();

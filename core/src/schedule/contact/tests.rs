@@ -72,7 +72,9 @@ fn days_hours_and_zones_as_people_write_them() {
         assert!(!contact.is_open(to), "{text} after");
     }
     let every_day = contact(&["22:00-06:00"]);
-    assert!((0..7).all(|day| every_day.is_open(at(day, 23, 0)) && !every_day.is_open(at(day, 7, 0))));
+    assert!(
+        (0..7).all(|day| every_day.is_open(at(day, 23, 0)) && !every_day.is_open(at(day, 7, 0)))
+    );
     assert!(contact(&["Sun 23:00-01:00"]).is_open(at(0, 0, 30)), "over the end of the week");
     assert!(contact(&["Mon 00:30-01:00 +02:00"]).is_open(at(6, 22, 45)), "the week before, in UTC");
 }
