@@ -41,6 +41,7 @@ fn main() -> Res<()> {
     println!("queued {count} deliveries in {:.1} s", begun.elapsed().as_secs_f64());
     sizes(&alpha, count)?;
 
+    beta.serve(far, &[("CONSIGN_STORAGE_MIN_FREE", "64MiB")])?;
     let [listening, ready] = alpha.serve(at, &[("CONSIGN_STORAGE_MIN_FREE", "64MiB")])?;
     let anon = alpha.rss_anon();
     let begun = Instant::now();
@@ -49,7 +50,6 @@ fn main() -> Res<()> {
     println!("memory when it is ready: {} MiB of RssAnon", anon >> 20);
     println!("  bar: < 128 MiB: {}", verdict(anon < 128 << 20));
 
-    beta.serve(far, &[("CONSIGN_STORAGE_MIN_FREE", "64MiB")])?;
     let mut peak = anon;
     let mut looked = Instant::now();
     until("the check to end", || {

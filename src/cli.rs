@@ -92,6 +92,10 @@ enum Command {
     Peers(cmd::peers::PeersCommand),
     /// Shows who did what and why, and what the site removed by itself
     Audit(cmd::audit::AuditArgs),
+    /// Shows what inbox rules give out, and tries again
+    Inbox(cmd::inbox::InboxArgs),
+    /// Shows watched directories
+    Watch(cmd::watch::WatchArgs),
     /// Stops the site: no new segments, what is in flight is finished
     Stop(cmd::stop::StopArgs),
     /// Shows two sites at work in this process
@@ -205,6 +209,8 @@ fn dispatch(command: Command, global: &Global, socket: Option<PathBuf>) -> Resul
         Command::Release(args) => cmd::hold::release(args, global, &at()?)?,
         Command::Peers(command) => cmd::peers::run(command, global, &at()?)?,
         Command::Audit(args) => cmd::audit::run(args, global, &at()?)?,
+        Command::Inbox(args) => cmd::inbox::run(args, global, &at()?)?,
+        Command::Watch(args) => cmd::watch::run(args, global, &at()?)?,
         Command::Stop(args) => cmd::stop::run(args, global, &at()?)?,
         Command::Demo(args) => cmd::demo::run(&args, global)?,
         Command::Bench(args) => cmd::bench::run(&args, global)?,

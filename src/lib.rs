@@ -1,6 +1,7 @@
 //! The Consign product as a library: what the binary, the tests and the benches use.
 
 pub mod admin;
+mod below;
 pub mod bench;
 pub mod cli;
 pub mod client;
@@ -9,9 +10,11 @@ pub mod config;
 pub mod daemon;
 pub mod exit;
 pub mod human;
+pub mod inbox;
 pub mod log;
 pub mod out;
 pub mod pki;
 pub mod record;
 pub mod sim;
 pub mod tls;
+pub mod watch;

@@ -86,8 +86,8 @@ impl Real {
 
     /// Starts it with these settings besides; how long until it listens, and until it is ready.
     pub fn serve(&mut self, listen: SocketAddr, settings: &[(&str, &str)]) -> Res<[Duration; 2]> {
-        let log = std::fs::File::options().create(true).append(true);
-        let log = log.open(self.dir.join("serve.log"))?;
+        let path = self.dir.join("serve.log");
+        let log = std::fs::File::options().create(true).append(true).open(path)?;
         let mut command = self.command(&["serve"]);
         command.envs(settings.iter().copied()).stdin(Stdio::null());
         command.stdout(log.try_clone()?).stderr(log);

@@ -179,8 +179,10 @@ impl Site {
                     Promise::Ack { .. }
                     | Promise::Accept { .. }
                     | Promise::Accepted { .. }
+                    | Promise::Done { .. }
                     | Promise::Receipt(_)
-                    | Promise::ReceiptOk { .. } => {}
+                    | Promise::ReceiptOk { .. }
+                    | Promise::Done { .. } => {}
                 }
             }
             Action::Read(number, request) => {
@@ -192,7 +194,11 @@ impl Site {
             Action::Errand(errand) => self.disk.store.errand(errand),
             Action::Note(Note::Reconciled(_)) => self.reconciled = true,
             Action::Halt(why) => return Err(why.into()),
-            Action::Command(..) | Action::Dial { .. } | Action::Note(_) | Action::Drained => {}
+            Action::Command(..)
+            | Action::Dial { .. }
+            | Action::Export(_)
+            | Action::Note(_)
+            | Action::Drained => {}
         }
         Ok(())
     }

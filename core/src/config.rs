@@ -4,6 +4,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use crate::inbox::{self, InboxRule};
 use crate::limits;
 use crate::plant::Plant;
 use crate::schedule::Contact;
@@ -89,6 +90,9 @@ pub struct Config {
     /// `[[route]]`
     #[cfg_attr(feature = "serde", serde(default))]
     pub routes: Vec<Route>,
+    /// `[[inbox]]`
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub inbox: Vec<InboxRule>,
     /// `relay.success_condition`
     pub success_condition: SuccessCondition,
     /// `relay.evict_on_relay`
@@ -163,6 +167,7 @@ impl Default for Config {
             name: String::new(),
             peers: Vec::new(),
             routes: Vec::new(),
+            inbox: Vec::new(),
             success_condition: SuccessCondition::AllPeers,
             evict_on_relay: false,
             keep_relayed: Duration::ZERO,
@@ -286,6 +291,19 @@ impl Config {
                 self.keep,
                 self.ack_timeout
             ),
+        );
+        for (i, inbox) in self.inbox.iter().enumerate() {
+            let twice = self.inbox.iter().take(i).any(|r| r.id == inbox.id);
+            rule(!twice, "inbox", alloc::format!("rule {} stands there twice", i + 1));
+            for (key, pattern) in [("inbox.from", &inbox.from), ("inbox.name", &inbox.name)] {
+                let fault = pattern.as_deref().and_then(inbox::pattern_fault);
+                rule(fault.is_none(), key, alloc::format!("{pattern:?}: {}", fault.unwrap_or("")));
+            }
+        }
+        rule(
+            self.inbox.len() <= inbox::RULES_MAX,
+            "inbox",
+            alloc::format!("{} rules are more than {}", self.inbox.len(), inbox::RULES_MAX),
         );
         rule(self.remember_max > 0, "relay.remember_max", "must be at least 1".into());
         rule(self.scrub_rate > 0, "storage.scrub_rate", "must be more than 0".into());

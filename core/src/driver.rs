@@ -8,10 +8,11 @@ use alloc::vec::Vec;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 
+use crate::inbox::ExportJob;
 use crate::node::{Node, Note};
 use crate::pump::Tap;
 use crate::session::{ConnInfo, Session};
-use crate::store::Store;
+use crate::store::{Sink, Store};
 use crate::time::UnixMillis;
 use crate::tls::TlsSetup;
 
@@ -27,6 +28,28 @@ pub enum LocalListener {
     Tcp(TcpListener),
 }
 
+/// Who gives out what inbox rules take: files, names, commands. No call blocks.
+pub trait Exporter: Send + Sync {
+    /// Starts; every task is answered to `sink` by [`crate::node::Input::Export`], except where it says so.
+    fn start(&self, sink: Arc<dyn Sink>);
+    /// Takes a task. The node gives a bounded number of them at a time.
+    fn export(&self, job: ExportJob);
+    /// Ends what is under way as soon as it can be ended, commands that run included, and its threads.
+    fn stop(&self);
+}
+
+/// For a node without inbox rules: it gives no task.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoExporter;
+
+impl Exporter for NoExporter {
+    fn start(&self, _sink: Arc<dyn Sink>) {}
+
+    fn export(&self, _job: ExportJob) {}
+
+    fn stop(&self) {}
+}
+
 /// Everything a runtime needs to run one node. Listeners are bound and hand over no connection before
 /// the runtime starts.
 pub struct Parts {
@@ -34,6 +57,8 @@ pub struct Parts {
     pub node: Node,
     /// Its store, not yet started.
     pub store: Arc<dyn Store>,
+    /// Gives out what the node's inbox rules take.
+    pub exporter: Arc<dyn Exporter>,
     /// How peers are met.
     pub tls: TlsSetup,
     /// Where peers connect.

@@ -37,6 +37,7 @@ pub mod hash;
 mod hexed;
 pub mod http;
 pub mod id;
+pub mod inbox;
 pub mod ledger;
 pub mod limits;
 #[cfg(feature = "tls")]

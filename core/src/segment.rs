@@ -98,7 +98,8 @@ impl Destinations {
 #[cbor(map)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Meta {
-    /// Name, 1 to 1,024 bytes, no `/`, no control characters, not `.` or `..`.
+    /// Name, 1 to 1,024 bytes: parts between single slashes, none of them empty, `.` or `..`; no control
+    /// characters.
     #[n(0)]
     pub name: String,
     /// Media type, at most 256 bytes; may be empty.
@@ -165,7 +166,7 @@ impl Meta {
 pub enum MetaFault {
     /// Empty, too long, or with characters a name may not have.
     #[error(
-        "the name {0:?} is empty, longer than 1024 bytes, or has a slash or a control character"
+        "the name {0:?} is longer than 1024 bytes, has a control character, or a part of it between slashes is empty, `.` or `..`"
     )]
     Name(String),
     /// The content type is too long or has control characters.
@@ -198,11 +199,8 @@ pub enum MetaFault {
 }
 
 fn check_name(name: &str) -> Result<(), MetaFault> {
-    let bad = name.is_empty()
-        || name.len() > NAME_MAX
-        || name == "."
-        || name == ".."
-        || name.contains('/')
+    let bad = name.len() > NAME_MAX
+        || name.split('/').any(|part| matches!(part, "" | "." | ".."))
         || name.chars().any(char::is_control);
     if bad { Err(MetaFault::Name(name.chars().take(64).collect())) } else { Ok(()) }
 }

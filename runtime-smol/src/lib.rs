@@ -22,7 +22,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use consign_core::conn::Begin;
-use consign_core::driver::{Ended, MakeSession, Parts, Running};
+use consign_core::driver::{Ended, Exporter, MakeSession, Parts, Running};
 use consign_core::link::Timeouts;
 use consign_core::pump::Pump;
 use consign_core::store::Store;
@@ -45,6 +45,7 @@ const GOODBYES: Duration = Duration::from_secs(3);
 pub(crate) struct Context {
     pub(crate) clock: Clock,
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) exporter: Arc<dyn Exporter>,
     pub(crate) tls: TlsSetup,
     pub(crate) peer_session: MakeSession,
     pub(crate) timeouts: Timeouts,
@@ -88,12 +89,13 @@ pub fn start(parts: Parts) -> io::Result<Arc<dyn Running>> {
 /// # Errors
 /// As [`start`].
 pub fn start_with(parts: Parts, timeouts: Timeouts) -> io::Result<Arc<dyn Running>> {
-    let Parts { node, store, tls, peers, peer_session, locals, tap, .. } = parts;
+    let Parts { node, store, exporter, tls, peers, peer_session, locals, tap, .. } = parts;
     let mut pump = Pump::new(node);
     pump.set_tap(tap);
     let context = Arc::new(Context {
         clock: Clock::start(parts.time_high),
         store,
+        exporter,
         tls,
         peer_session,
         timeouts,
@@ -113,7 +115,9 @@ pub fn start_with(parts: Parts, timeouts: Timeouts) -> io::Result<Arc<dyn Runnin
     let listeners: io::Result<Vec<Listener>> = listeners.into_iter().collect();
     let listeners = listeners.inspect_err(|_| context.workers.stop())?;
     let (inbox, table) = (context.inbox.clone(), context.table.clone());
-    context.store.start(Arc::new(Answers { inbox, table }));
+    let answers = Arc::new(Answers { inbox, table });
+    context.store.start(answers.clone());
+    context.exporter.start(answers);
     let done = Arc::new(Done::default());
     let thread = spawn_node(&context, pump, &parts.observe, parts.drain_ms, &done)?;
     for listener in listeners {
@@ -144,6 +148,7 @@ fn spawn_node(
         })
     };
     thread.inspect_err(|_| {
+        context.exporter.stop();
         context.store.stop();
         context.workers.stop();
     })
@@ -161,6 +166,7 @@ fn finish(context: &Context) {
         }
     }
     context.workers.stop();
+    context.exporter.stop();
     context.store.stop();
 }
 

@@ -22,7 +22,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use consign_core::conn::Begin;
-use consign_core::driver::{Ended, MakeSession, Parts, Running};
+use consign_core::driver::{Ended, Exporter, MakeSession, Parts, Running};
 use consign_core::link::Timeouts;
 use consign_core::pump::Pump;
 use consign_core::store::Store;
@@ -45,6 +45,7 @@ const GOODBYES: Duration = Duration::from_secs(3);
 pub(crate) struct Context {
     pub(crate) clock: Clock,
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) exporter: Arc<dyn Exporter>,
     pub(crate) tls: TlsSetup,
     pub(crate) peer_session: MakeSession,
     pub(crate) timeouts: Timeouts,
@@ -82,12 +83,13 @@ pub fn start(parts: Parts) -> io::Result<Arc<dyn Running>> {
 /// # Errors
 /// As [`start`].
 pub fn start_with(parts: Parts, timeouts: Timeouts) -> io::Result<Arc<dyn Running>> {
-    let Parts { node, store, tls, peers, peer_session, locals, tap, .. } = parts;
+    let Parts { node, store, exporter, tls, peers, peer_session, locals, tap, .. } = parts;
     let mut pump = Pump::new(node);
     pump.set_tap(tap);
     let context = Arc::new(Context {
         clock: Clock::start(parts.time_high),
         store,
+        exporter,
         tls,
         peer_session,
         timeouts,
@@ -105,7 +107,9 @@ pub fn start_with(parts: Parts, timeouts: Timeouts) -> io::Result<Arc<dyn Runnin
         listener.set_nonblocking()?;
     }
     let (inbox, table) = (context.inbox.clone(), context.table.clone());
-    context.store.start(Arc::new(Answers { inbox, table }));
+    let answers = Arc::new(Answers { inbox, table });
+    context.store.start(answers.clone());
+    context.exporter.start(answers);
     let done = Arc::new(Done::default());
     let thread = spawn_node(&context, pump, &parts.observe, parts.drain_ms, &done)?;
     let running = Run { context, done, thread: Mutex::new(Some(thread)) };
@@ -141,7 +145,10 @@ fn spawn_node(
             done.set(ended);
         })
     };
-    thread.inspect_err(|_| context.store.stop())
+    thread.inspect_err(|_| {
+        context.exporter.stop();
+        context.store.stop();
+    })
 }
 
 /// Ends everything that the node's end leaves behind, in order.
@@ -153,6 +160,7 @@ fn finish(context: &Context) {
         context.table.end(Ending::Cut);
     }
     context.threads.join();
+    context.exporter.stop();
     context.store.stop();
 }
 

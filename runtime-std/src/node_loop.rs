@@ -35,6 +35,7 @@ impl Host for Hands<'_> {
             Action::Read(number, request) => self.context.store.read(number, request),
             Action::Errand(errand) => self.context.store.errand(errand),
             Action::Dial { site, name, address } => dial(self.context, site, name, address),
+            Action::Export(job) => self.context.exporter.export(*job),
             Action::Note(note) => (self.observe)(&note),
             Action::Drained => {
                 self.ended.get_or_insert(Ended::Drained);

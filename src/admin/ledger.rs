@@ -144,6 +144,17 @@ pub enum One<T> {
     Ambiguous(Vec<String>),
 }
 
+impl<T> One<T> {
+    /// The same of something else.
+    pub(super) fn map<U>(self, map: impl FnOnce(T) -> U) -> One<U> {
+        match self {
+            One::Found(found) => One::Found(map(found)),
+            One::Missing => One::Missing,
+            One::Ambiguous(ids) => One::Ambiguous(ids),
+        }
+    }
+}
+
 /// Where the content of a segment is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Located {

@@ -13,11 +13,17 @@
 //! | `GET /v1/peers` | [`shapes::Peers`] |
 //! | `GET /v1/audit?limit=&after=&since=` | [`lists::Audit`], oldest first |
 //! | `GET /metrics` | text for Prometheus |
+//! | `GET /v1/exports?all=&from=` | [`exports::Exports`], a page: what inbox rules have still to do, or everything |
+//! | `POST /v1/exports/run` | [`exports::Done`]: what is here already is given out too |
+//! | `POST /v1/segments/{id}/exports/retry` | [`exports::Done`]: exports of it that failed or wait |
+//! | `GET /v1/watched?rule=&from=` | [`exports::WatchedFiles`], a page |
+//! | `POST /v1/unwatch?rule=&path=` | [`exports::Done`]: files that are gone are forgotten (BLAKE3 of their paths) |
 //! | `POST /v1/stop` | `202`: the node drains and stops |
 //! | `GET /healthz`, `GET /readyz` | one word |
 //!
 //! Parameters of a submission: `name` (required), `to` (repeated, or a list with commas; none is `*`), `type`,
-//! `label=K=V` (repeated), `priority`, `expires` (seconds), `instance` (`random`, or 32 hex digits).
+//! `label=K=V` (repeated), `priority`, `expires` (seconds), `instance` (`random`, or 32 hex digits); and of a
+//! watched file all of `watch` (the rule), `path` (bytes in hex), `inode`, `size`, `modified` (ns).
 //!
 //! Every refusal is `{"code","message"}`; waiting helps where there is a `Retry-After`. The admin socket
 //! is for the daemon's own user and root; over TCP there are only health, status and metrics, for the
@@ -25,6 +31,7 @@
 
 pub mod acts;
 mod download;
+pub mod exports;
 pub mod ledger;
 pub mod lists;
 mod metrics;
@@ -36,10 +43,14 @@ pub mod shapes;
 mod testing;
 mod upload;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use consign_core::driver::MakeSession;
 use consign_core::http::Limits;
+use consign_core::ledger::keys_upkeep::RuleId;
+
+use crate::watch::WatchStates;
 
 pub(crate) use download::digest_field;
 use session::AdminSession;
@@ -60,6 +71,10 @@ pub struct AdminContext {
     /// How long heads may take, and how slow bodies may be, over TCP (`limits.header_timeout`,
     /// `limits.min_body_rate`). On the admin socket bodies may be as slow as a pipe.
     pub limits: Limits,
+    /// What inbox rules pick and where their files go.
+    pub inbox: BTreeMap<RuleId, (String, String)>,
+    /// How watched directories are doing.
+    pub watch: WatchStates,
     /// Names besides `localhost`, `127.0.0.1` and `[::1]` under which the page may be asked for.
     pub web_names: Vec<String>,
 }

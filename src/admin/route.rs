@@ -5,9 +5,13 @@ use std::time::Duration;
 use consign_core::code::Cause;
 use consign_core::http::{Method, Query, Request, Target};
 use consign_core::id::{Seq, unhex};
+use consign_core::ledger::keys_upkeep::{RuleId, parse_export};
+use consign_core::node::PathHash;
 use consign_core::segment::{Class, Destinations, Meta, is_site_name};
+use consign_core::session::WatchedFile;
 use consign_core::time::UnixMillis;
 
+use super::exports::{ExportListing, WatchListing};
 use super::ledger::{IdPrefix, Listing, Word};
 use super::lists::{self, AuditListing, DeadListing};
 use super::refusal::No;
@@ -29,6 +33,11 @@ pub(super) enum Route {
     Peers,
     Audit(AuditListing),
     Metrics,
+    Exports(ExportListing),
+    ExportRun,
+    ExportRetry(IdPrefix),
+    Watched(WatchListing),
+    Unwatch(RuleId, Vec<PathHash>),
 }
 
 /// A segment without its content.
@@ -41,6 +50,8 @@ pub(super) struct Submit {
     pub(super) expires: Option<Duration>,
     /// The instance is to be drawn.
     pub(super) random: bool,
+    /// The watched file that it is.
+    pub(super) watched: Option<Box<WatchedFile>>,
 }
 
 /// Reads a request.
@@ -69,13 +80,26 @@ pub(super) fn route(request: &Request) -> Result<Route, No> {
         (["v1", "segments", id, "content"], true, _) => {
             prefix(id).and_then(|id| plain(Route::Content(id)))
         }
+        (["v1", "exports"], true, _) => exports(target.query).map(Route::Exports),
+        (["v1", "exports", "run"], _, true) => plain(Route::ExportRun),
+        (["v1", "segments", id, "exports", "retry"], _, true) => {
+            prefix(id).and_then(|id| plain(Route::ExportRetry(id)))
+        }
+        (["v1", "watched"], true, _) => watched(target.query).map(Route::Watched),
+        (["v1", "unwatch"], _, true) => unwatch(target.query),
         (["v1", "segments"], false, false) => Err(not_allowed(request, "GET, HEAD, POST")),
-        (["v1", "stop" | "acts"], _, false) => Err(not_allowed(request, "POST")),
+        (
+            ["v1", "stop" | "acts" | "unwatch"]
+            | ["v1", "exports", "run"]
+            | ["v1", "segments", _, "exports", "retry"],
+            _,
+            false,
+        ) => Err(not_allowed(request, "POST")),
         (
             ["healthz"]
             | ["readyz"]
             | ["metrics"]
-            | ["v1", "status" | "peers" | "deadletters" | "audit"]
+            | ["v1", "status" | "peers" | "deadletters" | "audit" | "exports" | "watched"]
             | ["v1", "deadletters", "groups"]
             | ["v1", "segments", _]
             | ["v1", "segments", _, "content"],
@@ -162,7 +186,10 @@ fn limit(query: &Query) -> Result<usize, No> {
 }
 
 fn submit(query: &str) -> Result<Submit, No> {
-    let known = ["name", "to", "type", "label", "priority", "expires", "instance"];
+    let known = [
+        "name", "to", "type", "label", "priority", "expires", "instance", "watch", "path", "inode",
+        "size", "modified",
+    ];
     let query = Query::parse(query, &known).map_err(No::of_fault)?;
     let mut meta = Meta {
         name: one(&query, "name")?.unwrap_or_default().into(),
@@ -193,7 +220,66 @@ fn submit(query: &str) -> Result<Submit, No> {
         .transpose()?
         .map(Duration::from_secs);
     meta.check().map_err(|fault| No::new(400, "invalid", fault.to_string()))?;
-    Ok(Submit { meta, to: destinations(&query)?, expires, random })
+    let watched = watched_file(&query)?;
+    Ok(Submit { meta, to: destinations(&query)?, expires, random, watched })
+}
+
+fn rule(text: &str) -> Result<RuleId, No> {
+    let rule = unhex::<8>(text).map(|bytes| RuleId(u64::from_be_bytes(bytes)));
+    rule.ok_or_else(|| bad("a rule of 16 hex digits", text))
+}
+
+/// A parameter that must be there.
+fn must<'q>(query: &'q Query, key: &str) -> Result<&'q str, No> {
+    one(query, key)?.ok_or_else(|| No::new(400, "invalid", format!("{key} is missing")))
+}
+
+fn number<T: std::str::FromStr>(query: &Query, key: &str) -> Result<T, No> {
+    let text = must(query, key)?;
+    text.parse().map_err(|_| bad(&format!("a number for {key}"), text))
+}
+
+fn watched_file(query: &Query) -> Result<Option<Box<WatchedFile>>, No> {
+    let Some(of) = one(query, "watch")? else { return Ok(None) };
+    let digits = must(query, "path")?;
+    let pair = |pair: &[u8]| unhex::<1>(std::str::from_utf8(pair).ok()?).map(|[byte]| byte);
+    let path: Option<Vec<u8>> = digits.as_bytes().chunks(2).map(pair).collect();
+    Ok(Some(Box::new(WatchedFile {
+        rule: rule(of)?,
+        path: path.ok_or_else(|| bad("a path in hex digits", digits))?,
+        inode: number(query, "inode")?,
+        size: number(query, "size")?,
+        modified: number(query, "modified")?,
+    })))
+}
+
+fn exports(query: &str) -> Result<ExportListing, No> {
+    let query = Query::parse(query, &["all", "from"]).map_err(No::of_fault)?;
+    let from = one(&query, "from")?
+        .map(|key| {
+            let parsed = unhex::<16>(key).and_then(|key| parse_export(&key));
+            parsed.ok_or_else(|| bad("the beginning of a page", key))
+        })
+        .transpose()?;
+    Ok(ExportListing { from, all: one(&query, "all")?.is_some() })
+}
+
+fn watched(query: &str) -> Result<WatchListing, No> {
+    let query = Query::parse(query, &["rule", "from"]).map_err(No::of_fault)?;
+    let from = one(&query, "from")?
+        .map(|key| unhex::<32>(key).ok_or_else(|| bad("the beginning of a page", key)))
+        .transpose()?;
+    Ok(WatchListing { rule: rule(must(&query, "rule")?)?, from: from.unwrap_or_default() })
+}
+
+fn unwatch(query: &str) -> Result<Route, No> {
+    let query = Query::parse(query, &["rule", "path"]).map_err(No::of_fault)?;
+    let hash = |digits| {
+        let hash = unhex::<32>(digits).map(PathHash);
+        hash.ok_or_else(|| bad("a hash of 64 hex digits", digits))
+    };
+    let paths: Result<Vec<PathHash>, No> = query.all("path").map(hash).collect();
+    Ok(Route::Unwatch(rule(must(&query, "rule")?)?, paths?))
 }
 
 fn destinations(query: &Query) -> Result<Destinations, No> {

@@ -11,24 +11,23 @@ use bytes::Bytes;
 use consign_core::code::Goodbye;
 use consign_core::http::{Conn, Event, Held, Length, Method, Request};
 use consign_core::id::{BlobNo, Handle, Seq, TransferNo};
-use consign_core::node::{Answer, Question};
-use consign_core::session::{
-    ConnInfo, Promise, Session, SessionCommand, SessionEvent, SessionInput, SessionOut,
-};
+use consign_core::node::Question;
+use consign_core::session::{ConnInfo, Session, SessionEvent, SessionInput, SessionOut};
 use consign_core::store::{Query, Snapshot, StoreEvent, StoreFault, StoreRequest};
 use consign_core::time::{Instant, Now};
 
 use self::admit::limits;
 use self::answer::{found, json, located, stopping};
 use super::AdminContext;
-use super::acts::{self, Acted};
+use super::acts;
 use super::download::{Download, Step};
+use super::exports;
 use super::ledger::{self, Located};
+use super::lists;
 use super::refusal::No;
 use super::route::{self, Route, Submit};
-use super::shapes::{Peers, Segment, Status, Stopping};
+use super::shapes::Segment;
 use super::upload::Upload;
-use super::{lists, metrics};
 
 /// Bytes of further requests that may wait behind the present one.
 const HELD_MAX: usize = 64 << 10;
@@ -179,7 +178,8 @@ impl AdminSession {
         let ticket = self.ticket();
         let handle = Handle { conn: self.info.conn, number: ticket.0 };
         let inline_max = self.context.inline_max;
-        Ok(Box::new(Upload::new(ticket, handle, (meta, submit.to), declared, inline_max)))
+        let upload = Upload::new(ticket, handle, (meta, submit.to), declared, inline_max);
+        Ok(Box::new(upload.of_watched(submit.watched)))
     }
 
     /// The body of an act is whole: the node judges it.
@@ -200,8 +200,19 @@ impl AdminSession {
         let ticket = self.ticket();
         match &route {
             Route::Health => return self.text(now, 200, "ok\n", out),
-            Route::Status | Route::Ready | Route::Stop | Route::Peers | Route::Metrics => {
-                let question = if route == Route::Stop { Question::Stop } else { Question::Status };
+            Route::Status
+            | Route::Ready
+            | Route::Stop
+            | Route::Peers
+            | Route::Metrics
+            | Route::ExportRun
+            | Route::Unwatch(..) => {
+                let question = match &route {
+                    Route::Stop => Question::Stop,
+                    Route::ExportRun => Question::InboxRun,
+                    Route::Unwatch(rule, paths) => Question::Unwatch(*rule, paths.clone()),
+                    _ => Question::Status,
+                };
                 out.events.push(SessionEvent::Ask { ticket, question });
                 self.task = Task::Ask(ticket, route);
                 return;
@@ -229,6 +240,20 @@ impl AdminSession {
             Route::Audit(listing) => {
                 let listing = listing.clone();
                 query(ticket, out, move |s| json(&lists::audit(s, &listing)?));
+            }
+            Route::Exports(listing) => {
+                let (listing, wall, context) = (listing.clone(), now.wall, self.context.clone());
+                query(ticket, out, move |s| {
+                    json(&exports::list(s, &listing, &context.inbox, wall)?)
+                });
+            }
+            Route::ExportRetry(id) => {
+                let id = id.clone();
+                query(ticket, out, move |s| json(&ledger::find(s, &id)?.map(|seq| seq.0)));
+            }
+            Route::Watched(listing) => {
+                let listing = listing.clone();
+                query(ticket, out, move |s| json(&exports::watched_files(s, &listing)?));
             }
             Route::Submit(_) | Route::Act => unreachable!("its body comes first"),
         }
@@ -307,6 +332,14 @@ impl AdminSession {
                     self.downloaded(now, step, out);
                 }
             },
+            Route::ExportRetry(_) => match found::<u64>(&bytes) {
+                Err(no) => self.refuse(now, &no, out),
+                Ok(seq) => {
+                    let (ticket, question) = (self.ticket(), Question::InboxRetry(Seq(seq)));
+                    out.events.push(SessionEvent::Ask { ticket, question });
+                    self.task = Task::Ask(ticket, Route::ExportRun);
+                }
+            },
             Route::List(_)
             | Route::Dead(_)
             | Route::Groups(_)
@@ -314,6 +347,10 @@ impl AdminSession {
             | Route::Peers
             | Route::Metrics
             | Route::Act
+            | Route::Exports(_)
+            | Route::Watched(_)
+            | Route::ExportRun
+            | Route::Unwatch(..)
             | Route::Health
             | Route::Ready
             | Route::Status

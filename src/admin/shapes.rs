@@ -11,6 +11,8 @@ use consign_core::http::rfc3339;
 use consign_core::node;
 use consign_core::time::UnixMillis;
 
+use crate::watch::WatchState;
+
 /// What became of a submission.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accepted {
@@ -179,6 +181,24 @@ pub struct Status {
     pub acts: BTreeMap<String, u64>,
     /// Peers by name.
     pub peers: Vec<Peer>,
+    /// Watched directories.
+    #[serde(default)]
+    pub watch: Vec<Watch>,
+}
+
+/// A watched directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watch {
+    /// The directory.
+    pub dir: String,
+    /// Where its files go; empty is every known peer.
+    pub to: Vec<String>,
+    /// Files taken since the start.
+    pub taken: u64,
+    /// Files that are there and not taken.
+    pub waiting: u64,
+    /// Last trouble; empty when there is none.
+    pub error: String,
 }
 
 /// Peers by name.
@@ -343,6 +363,7 @@ impl Status {
             refusals: counted(Refusal::ALL.iter().map(|r| r.word()), &node.refusals),
             acts: counted(Action::ALL.iter().map(|a| a.word()), &node.acts),
             peers: node.peers.iter().map(Peer::of).collect(),
+            watch: context.watch.all().into_iter().map(Watch::of).collect(),
         }
     }
 }
@@ -350,6 +371,13 @@ impl Status {
 /// Counts under their words: every word is there from the start.
 fn counted<'w>(words: impl Iterator<Item = &'w str>, counts: &[u64]) -> BTreeMap<String, u64> {
     words.map(String::from).zip(counts.iter().copied()).collect()
+}
+
+impl Watch {
+    fn of(state: WatchState) -> Watch {
+        let WatchState { dir, to, taken, waiting, error } = state;
+        Watch { dir, to, taken, waiting, error }
+    }
 }
 
 impl Peer {

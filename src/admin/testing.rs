@@ -92,6 +92,8 @@ pub(crate) fn context() -> AdminContext {
         inline_max: 65_536,
         ledger_max: 64 << 30,
         limits: Limits::default(),
+        inbox: Default::default(),
+        watch: Default::default(),
         web_names: vec!["relay.example".into()],
     }
 }
@@ -208,7 +210,7 @@ impl Site {
                     self.for_node.push_back(Input::Read(number, self.store.read(&request)));
                 }
                 Action::Errand(errand) => self.for_node.extend(self.store.errand(errand)),
-                Action::Dial { .. } | Action::Note(_) | Action::Drained => {}
+                Action::Dial { .. } | Action::Export(_) | Action::Note(_) | Action::Drained => {}
                 Action::Halt(why) => panic!("halted: {why}"),
             }
         }

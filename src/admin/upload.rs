@@ -19,7 +19,9 @@ use consign_core::id::{BlobDigest, BlobNo, Handle, SegmentId, TransferNo};
 use consign_core::limits::INLINE_MAX;
 use consign_core::node::{Question, Status};
 use consign_core::segment::{Destinations, Meta, segment_id};
-use consign_core::session::{Accepted, Broken, Content, SessionEvent, SessionOut, Submission};
+use consign_core::session::{
+    Accepted, Broken, Content, SessionEvent, SessionOut, Submission, WatchedFile,
+};
 use consign_core::store::{StoreFault, StoreRequest};
 use consign_core::time::Now;
 
@@ -50,6 +52,7 @@ pub(super) struct Upload {
     handle: Handle,
     meta: Meta,
     to: Destinations,
+    watched: Option<Box<WatchedFile>>,
     declared: Option<u64>,
     inline_max: u64,
     stage: Stage,
@@ -79,6 +82,7 @@ impl Upload {
             handle,
             meta,
             to,
+            watched: None,
             declared,
             inline_max: inline_max.min(INLINE_MAX as u64),
             stage: Stage::Gather,
@@ -90,6 +94,12 @@ impl Upload {
             ended: false,
             id: None,
         }
+    }
+
+    /// It is this file of a watched directory.
+    pub(super) fn of_watched(mut self, file: Option<Box<WatchedFile>>) -> Upload {
+        self.watched = file;
+        self
     }
 
     pub(super) fn ticket(&self) -> TransferNo {
@@ -269,6 +279,7 @@ impl Upload {
             digest,
             size: self.size,
             content,
+            watched: self.watched.clone(),
         };
         let submission = Box::new(submission);
         out.events.push(SessionEvent::Submit { ticket: self.ticket, submission });

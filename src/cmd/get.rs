@@ -119,7 +119,9 @@ impl Target {
         if output.as_os_str() == "-" {
             return Ok(Target::Stdout);
         }
-        let path = if output.is_dir() { output.join(&segment.name) } else { output.into() };
+        // The last part only: a name may lead down directories that are not there.
+        let name = segment.name.rsplit('/').next().unwrap_or_default();
+        let path = if output.is_dir() { output.join(name) } else { output.into() };
         if let Ok(there) = std::fs::metadata(&path) {
             if there.is_dir() {
                 return Err(unwritable(&path, "it is a directory"));

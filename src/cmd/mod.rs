@@ -7,6 +7,7 @@ pub mod deadletter;
 pub mod demo;
 pub mod get;
 pub mod hold;
+pub mod inbox;
 pub mod init;
 pub mod ls;
 pub mod peers;
@@ -18,6 +19,7 @@ pub mod show;
 pub mod sim;
 pub mod status;
 pub mod stop;
+pub mod watch;
 
 use crate::admin::ledger::IdPrefix;
 

@@ -164,7 +164,11 @@ const HEAD: [(&str, Align); 8] = [
 fn row(peer: &Peer, now: SystemTime) -> Vec<String> {
     let link = if peer.up { "up" } else { "down" };
     let state = match peer {
-        Peer { known: false, .. } => "not configured".into(),
+        Peer { known: false, via, .. } if via.is_empty() => "not configured".into(),
+        Peer { known: false, via, held, .. } => {
+            let held = if *held { ", held" } else { "" };
+            format!("via {via}{held}")
+        }
         Peer { needs_rekey: true, .. } => "needs rekey".into(),
         Peer { held: true, .. } => format!("{link}, held"),
         _ => link.into(),

@@ -20,7 +20,7 @@ use crate::exit::{Exit, Failure, Global};
 /// Hands segments in; they are safe on disk when it says "Queued".
 #[derive(Args, Clone, Debug, Default)]
 pub struct SendArgs {
-    /// Files, directories (every file below), or - for standard input
+    /// Files, directories (every file below, named by its path there), or - for standard input
     #[arg(required = true, value_name = "PATH|-")]
     pub paths: Vec<PathBuf>,
     /// Where to; may be repeated or a list with commas [default: every known peer]

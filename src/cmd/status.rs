@@ -104,6 +104,7 @@ fn text(status: &Status, before: Option<(&Status, Duration)>, now: SystemTime) -
     text.push('\n');
     if status.peers.is_empty() {
         text.push_str("no peers\n");
+        push_watched(&mut text, status);
         return text;
     }
     let rows: Vec<Vec<String>> = status
@@ -118,7 +119,15 @@ fn text(status: &Status, before: Option<(&Status, Duration)>, now: SystemTime) -
         })
         .collect();
     text.push_str(&human::table(&head(before.is_some()), &rows));
+    push_watched(&mut text, status);
     text
+}
+
+/// Watched directories, if there are any.
+fn push_watched(text: &mut String, status: &Status) {
+    if !status.watch.is_empty() {
+        text.push_str(&super::watch::table(&status.watch));
+    }
 }
 
 /// The columns; rates are known from the second look on.
@@ -141,10 +150,15 @@ const HEAD: [(&str, Align); 10] = [
 
 fn row(peer: &Peer, before: Option<(&Peer, Duration)>, now: SystemTime) -> Vec<String> {
     let link = match (peer.up, peer.address.is_empty(), peer.via.as_str()) {
-        (true, ..) => "● up".into(),
+        (true, ..) => "● up".to_string(),
         (false, false, _) => "▲ down".into(),
         (false, true, "") => "– not configured".into(),
         (false, true, hop) => format!("via {hop}"),
+    };
+    let link = match peer {
+        Peer { needs_rekey: true, .. } => "▲ needs rekey".into(),
+        Peer { held: true, .. } => format!("{link}, held"),
+        _ => link,
     };
     let waiting = Count {
         count: peer.queued.count + peer.backing_off.count,

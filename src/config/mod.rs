@@ -6,6 +6,7 @@
 
 pub mod fault;
 pub mod keys;
+mod rules;
 mod settings;
 pub mod template;
 pub mod units;

@@ -7,9 +7,12 @@ use std::time::Duration;
 use consign_core::config::{Config, PeerConfig, Route, SuccessCondition};
 
 use super::fault::{At, Code, Fault};
+use super::rules::{self, Around};
 use super::units::{duration, millis, size};
 use super::value::{SOCKET_PATH_MAX, Value};
 use super::walk::{Item, Items, Walked};
+use crate::inbox::InboxDir;
+use crate::watch::WatchRule;
 
 /// Which runtime carries the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +94,10 @@ pub struct Settings {
     pub ballast: u64,
     /// `[log]`
     pub log: Log,
+    /// `[[inbox]]`: where files go.
+    pub inbox: Vec<InboxDir>,
+    /// `[[watch]]`
+    pub watch: Vec<WatchRule>,
 }
 
 /// Turns values into settings.
@@ -110,7 +117,8 @@ pub(super) fn settle(
     let tls = ["tls.ca", "tls.cert", "tls.key"].map(|k| settle.path(k, credentials));
     let data_dir = settle.path("node.data_dir", None);
     let admin = settle.admin(&data_dir);
-    let node = settle.node();
+    let mut node = settle.node();
+    let (inbox, watch) = settle.rules(&mut node, &data_dir);
     if settle.faults.is_empty() {
         settle.core_rules(&node);
     }
@@ -132,6 +140,8 @@ pub(super) fn settle(
         min_body_rate: settle.number("limits.min_body_rate"),
         ballast: settle.number("limits.ballast"),
         log: settle.log(),
+        inbox,
+        watch,
     })
 }
 
@@ -226,6 +236,20 @@ impl Settle<'_> {
             }
         }
         path
+    }
+
+    /// Rules for what arrives and what appears; the node gets its part of them.
+    fn rules(&mut self, node: &mut Config, data_dir: &Path) -> (Vec<InboxDir>, Vec<WatchRule>) {
+        let base = self.file.parent().unwrap_or(Path::new(""));
+        let peers = node.peers.iter().map(|peer| peer.name.clone());
+        let sites = peers.chain(node.routes.iter().map(|route| route.to.clone())).collect();
+        let around = Around { base, data_dir, sites };
+        let lists = self.walked.lists.iter().map(|(name, items, _)| (*name, items));
+        let mut rules = rules::read(lists, &around);
+        self.faults.append(&mut rules.faults);
+        let (inbox, dirs) = rules.inbox.into_iter().unzip();
+        node.inbox = inbox;
+        (dirs, rules.watch)
     }
 
     fn peers_differ(&mut self) {

@@ -80,7 +80,7 @@ fn commented(out: &mut String, section: &str, keys: &[&Key]) {
             Fallback::Is(value) => value,
             Fallback::Required | Fallback::Absent => "…",
         };
-        let line = format!("# {} = {value}", key.name);
+        let line = format!("#   {} = {value}", key.name);
         let _ = writeln!(out, "{line:<34}  # {}", key.meaning);
     }
 }

@@ -23,6 +23,7 @@ use consign_core::node::Note;
 
 use crate::config::{Runtime, Settings};
 use crate::exit::{Exit, Failure};
+use crate::watch::Watchers;
 use socket::SocketFile;
 
 /// Sees every note of the node; called on its thread, must be quick.
@@ -74,6 +75,7 @@ pub struct Daemon {
     running: Arc<dyn Running>,
     ready: Ready,
     admin: PathBuf,
+    watchers: Watchers,
     socket: SocketFile,
 }
 
@@ -85,7 +87,7 @@ impl Daemon {
     pub fn start(settings: &Settings, overrides: Overrides) -> Result<Daemon, Failure> {
         let began = Instant::now();
         let opened = open::open(settings, overrides)?;
-        let (parts, socket, mut ready) = (opened.parts, opened.socket, opened.ready);
+        let open::Opened { parts, socket, mut ready, watch } = opened;
         let running = match settings.runtime {
             Runtime::Smol => consign_runtime_smol::start(parts),
             Runtime::Std => consign_runtime_std::start(parts),
@@ -94,8 +96,17 @@ impl Daemon {
             let message = format!("the {} runtime cannot start: {e}", settings.runtime.word());
             Failure::new(Exit::Failed, "CN0514", message)
         })?;
+        let watchers = match Watchers::start(&settings.watch, &settings.admin, &watch) {
+            Ok(watchers) => watchers,
+            Err(e) => {
+                running.stop();
+                running.wait();
+                let message = format!("a directory cannot be watched: {e}");
+                return Err(Failure::new(Exit::Failed, "CN0514", message));
+            }
+        };
         ready.took = began.elapsed();
-        Ok(Daemon { running, ready, admin: settings.admin.clone(), socket })
+        Ok(Daemon { running, ready, admin: settings.admin.clone(), watchers, socket })
     }
 
     /// How it came up.
@@ -118,6 +129,7 @@ impl Daemon {
 
     /// Asks it to drain and stop.
     pub fn stop(&self) {
+        self.watchers.stop();
         self.running.stop();
     }
 
@@ -127,6 +139,7 @@ impl Daemon {
     /// When the store failed (exit 70).
     pub fn wait(self) -> Result<Ended, Failure> {
         let ended = self.running.wait();
+        drop(self.watchers);
         drop(self.socket);
         match ended {
             Ended::Halted(why) => {

@@ -48,6 +48,22 @@ pub(super) fn log(node: &str, note: &Note) {
         Note::Quarantined { what } => {
             error!(node, code = "CN0504", "set aside because it cannot be read: {what}");
         }
+        Note::Exported { id, name, problem, given_up } if problem.is_empty() => {
+            let segment = id.short();
+            debug!(node, segment, file = name, given_up, "gave out {segment} as {name}");
+        }
+        Note::Exported { id, name, problem, given_up } => {
+            let segment = id.short();
+            let code = if *given_up { "CN0542" } else { "CN0541" };
+            warn!(
+                node,
+                segment,
+                file = name,
+                reason = problem,
+                code,
+                "giving out {segment}: {problem}"
+            );
+        }
         Note::Warn { code, text } => warn!(node, code, "{text}"),
         Note::Delivery { .. } => delivery(node, note),
         // Notes of later versions of the core are told as they are.

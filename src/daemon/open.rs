@@ -22,7 +22,9 @@ use crate::admin::{self, AdminContext};
 use crate::cli::VERSION;
 use crate::config::Settings;
 use crate::exit::{Exit, Failure};
+use crate::inbox::{self, Inbox};
 use crate::tls::Credentials;
+use crate::watch::WatchStates;
 
 /// How long a peer may take to say HELLO.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -36,6 +38,8 @@ pub(super) struct Opened {
     pub(super) parts: Parts,
     pub(super) socket: SocketFile,
     pub(super) ready: Ready,
+    /// How watched directories are doing, once they are watched.
+    pub(super) watch: WatchStates,
 }
 
 /// Opens everything; on failure, what was opened is closed again.
@@ -60,7 +64,9 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
     let (admin, socket) = socket::listen(&settings.admin)?;
     let (peers, listen) = bind(&settings.listen)?;
     let (web, web_at) = bind(settings.web.as_slice())?;
-    let admin_session = admin_session(settings);
+    let watch = WatchStates::new(&settings.watch);
+    let admin_session = admin_session(settings, &watch);
+    let exporter = Arc::new(Inbox::new(&settings.inbox, Box::new(store.content())));
     let mut locals = vec![(LocalListener::Unix(admin), admin_session.clone())];
     locals.extend(web.into_iter().map(|l| (LocalListener::Tcp(l), admin_session.clone())));
 
@@ -80,6 +86,7 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
     let drain = settings.node.drain_timeout.as_millis();
     let parts = Parts {
         node,
+        exporter,
         store: Arc::new(store),
         tls: loaded.setup,
         peers,
@@ -96,7 +103,7 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
         max_connections: files::allow(settings.connections),
         drain_ms: u64::try_from(drain).unwrap_or(u64::MAX),
     };
-    Ok(Opened { parts, socket, ready })
+    Ok(Opened { parts, socket, ready, watch })
 }
 
 fn peer_session(settings: &Settings) -> MakeSession {
@@ -113,7 +120,7 @@ fn peer_session(settings: &Settings) -> MakeSession {
     Arc::new(move |info| Box::new(PeerSession::new(info, config.clone())))
 }
 
-fn admin_session(settings: &Settings) -> MakeSession {
+fn admin_session(settings: &Settings, watch: &WatchStates) -> MakeSession {
     admin::make(AdminContext {
         version: VERSION.to_owned(),
         runtime: settings.runtime.word().to_owned(),
@@ -125,6 +132,8 @@ fn admin_session(settings: &Settings) -> MakeSession {
             body_rate: Some(settings.min_body_rate),
             ..Limits::default()
         },
+        inbox: inbox::described(&settings.inbox),
+        watch: watch.clone(),
         web_names: Vec::new(),
     })
 }

@@ -132,7 +132,8 @@ impl Client {
         self.stage = Stage::Submitted;
         let Job { meta, to, digest, id, body } = self.job.clone();
         let size = body.len() as u64;
-        let submission = Box::new(Submission { meta, to, id, digest, size, content });
+        let submission =
+            Box::new(Submission { meta, to, id, digest, size, content, watched: None });
         out.events.push(SessionEvent::Submit { ticket: TICKET, submission });
     }
 

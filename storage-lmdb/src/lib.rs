@@ -49,4 +49,4 @@ mod writer;
 
 pub use ledger::LmdbSnapshot;
 pub use open::{OpenError, OpenOptions};
-pub use store::LmdbStore;
+pub use store::{Content, LmdbStore};

@@ -138,7 +138,12 @@ pub(crate) fn run(shared: &Shared, queue: &Queue) {
     }
 }
 
-fn content(shared: &Shared, body: Body, offset: u64, len: usize) -> Result<Bytes, StoreFault> {
+pub(crate) fn content(
+    shared: &Shared,
+    body: Body,
+    offset: u64,
+    len: usize,
+) -> Result<Bytes, StoreFault> {
     match body {
         Body::Inline(number) => {
             let snapshot = shared.ledger.snapshot()?;

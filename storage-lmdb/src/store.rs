@@ -5,9 +5,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use bytes::Bytes;
 use consign_core::id::{BatchNo, BlobNo, ConnId, ReadNo};
 use consign_core::ledger::Table;
 use consign_core::ledger::read::{ReadRequest, Recovery};
+use consign_core::ledger::rows::Body;
 use consign_core::node::Input;
 use consign_core::store::{
     Batch, CommitFault, Errand, Sink, Snapshot, Store, StoreEvent, StoreFault, StoreRequest,
@@ -98,6 +100,12 @@ impl LmdbStore {
         self.shared.ledger.table_sizes()
     }
 
+    /// What reads content while the store is open, on the reader's own thread.
+    #[must_use]
+    pub fn content(&self) -> Content {
+        Content { shared: Arc::clone(&self.shared) }
+    }
+
     fn blob(&self, blob: BlobNo, job: impl FnOnce() -> blobs::Job) -> bool {
         let at = usize::try_from(blob.0 % BLOB_WRITERS as u64).unwrap_or(0);
         self.blobs.get(at).is_some_and(|writer| writer.send(job()).is_ok())
@@ -113,6 +121,36 @@ impl LmdbStore {
             Err(Ask::Query(_)) => StoreEvent::Queried { ticket, answer: Err(stopped()) },
         };
         self.shared.conn(conn, event);
+    }
+}
+
+/// Reads content on whatever thread asks; blocks on the disk.
+#[derive(Clone)]
+pub struct Content {
+    shared: Arc<Shared>,
+}
+
+impl Content {
+    /// Up to `len` bytes from `offset` on; fewer only at the end of the content.
+    ///
+    /// # Errors
+    /// When it is missing or cannot be read.
+    pub fn read(&self, body: Body, offset: u64, len: usize) -> Result<Bytes, StoreFault> {
+        readers::content(&self.shared, body, offset, len)
+    }
+
+    /// The file of a blob, to be cloned, and its length. Not to be written to.
+    ///
+    /// # Errors
+    /// When it is missing or is no regular file.
+    pub fn open(&self, blob: BlobNo) -> Result<(OwnedFd, u64), StoreFault> {
+        self.shared.dir.open_blob(blob).map_err(|why| readers::file_fault(blob, why))
+    }
+}
+
+impl std::fmt::Debug for Content {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Content").field("dir", &self.shared.dir.path).finish()
     }
 }
 

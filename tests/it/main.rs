@@ -9,6 +9,7 @@ mod freeze;
 mod full;
 mod hostile;
 mod http;
+mod inbox;
 mod kill;
 mod mixed;
 mod record;

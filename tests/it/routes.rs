@@ -19,9 +19,10 @@ fn chain(runtimes: [&'static str; 3]) -> [Site; 3] {
         .collect::<Vec<_>>()
         .try_into()
         .unwrap_or_else(|_| panic!("three sites"));
-    alpha.init(&[&beta], None);
-    beta.init(&[&alpha, &gamma], Some(&alpha));
-    gamma.init(&[&beta], Some(&alpha));
+    // Whose authority signs is known: that must be the one in the middle.
+    beta.init(&[&alpha, &gamma], None);
+    alpha.init(&[&beta], Some(&beta));
+    gamma.init(&[&beta], Some(&beta));
     route(&alpha, "gamma", "beta");
     route(&gamma, "alpha", "beta");
     [alpha, beta, gamma]

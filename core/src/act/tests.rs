@@ -1,3 +1,5 @@
+//! Ids, selections and reports.
+
 use alloc::string::ToString;
 use alloc::vec;
 use core::time::Duration;

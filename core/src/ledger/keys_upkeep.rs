@@ -162,6 +162,7 @@ pub fn source(digest: &BlobDigest, source: SiteNo) -> Key {
 /// Which inbox or watch rule a row belongs to: the first 8 bytes of a BLAKE3 hash over what makes the
 /// rule that rule, so that a rule may move within the configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RuleId(pub u64);
 
 /// `exports`: (rule, seq).
@@ -177,6 +178,14 @@ pub fn parse_export(bytes: &[u8]) -> Option<(RuleId, Seq)> {
     let rule = RuleId(u64::from_be_bytes(take(&mut rest)?));
     let seq = Seq(u64::from_be_bytes(take(&mut rest)?));
     rest.is_empty().then_some((rule, seq))
+}
+
+/// Reads a `watched` key; `None` when it is not one.
+#[must_use]
+pub fn parse_watched(bytes: &[u8]) -> Option<(RuleId, [u8; 32])> {
+    let mut rest = bytes;
+    let rule = RuleId(u64::from_be_bytes(take(&mut rest)?));
+    Some((rule, <[u8; 32]>::try_from(rest).ok()?))
 }
 
 /// `watched`: (rule, BLAKE3 of the path).

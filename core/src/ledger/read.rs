@@ -6,12 +6,16 @@ use alloc::vec::Vec;
 use minicbor::Decode;
 
 use super::keys::{self, DueKey};
-use super::keys_upkeep::ExpiryKind;
+use super::keys_upkeep::{ExpiryKind, RuleId};
 use super::read_acts::{Pick, Picked};
+use super::read_export::{
+    DueExport, DueExports, HereSegment, due_exports, exports_of, segments_here,
+};
+pub use super::read_recovery::recovery;
 pub use super::read_upkeep::{Bounded, Expiring, Kept, Oldest, Subject};
 use super::rows::{
     BlobRow, CounterRow, DeliveryRow, DigestRow, DoomedRow, IdRow, IncomingRow, InflightRow,
-    MetaName, MetaRow, PeerRow, SegmentRow, SourceRow,
+    MetaName, PeerRow, SegmentRow, SourceRow,
 };
 use super::rows_upkeep::{ReceiptRow, RememberedRow};
 use super::{Table, codec, read_receipts};
@@ -75,6 +79,19 @@ pub enum ReadRequest {
     Kept(Vec<Seq>),
     /// What an operator's act is about.
     Picked(Pick),
+    /// Exports that are due.
+    DueExports(DueExports),
+    /// The exports of a segment, of these rules.
+    Exports(Seq, Vec<RuleId>),
+    /// Segments for this site behind `after`, in order, with the rules that know them.
+    SegmentsHere {
+        /// Not this one and none before it.
+        after: Option<Seq>,
+        /// Segments looked at.
+        limit: usize,
+        /// The rules there are.
+        rules: Vec<RuleId>,
+    },
 }
 
 /// One segment to look up.
@@ -224,6 +241,24 @@ pub enum Answer {
     Kept(Vec<Option<Kept>>),
     /// In order.
     Picked(Picked),
+    /// In order of time.
+    DueExports {
+        /// The exports.
+        rows: Vec<DueExport>,
+        /// Per rule the key from which more may be found; `None` when there is nothing.
+        next: Vec<(RuleId, Option<Vec<u8>>)>,
+    },
+    /// Of one segment.
+    Exports(Vec<(RuleId, super::rows_upkeep::ExportRow)>),
+    /// In order.
+    SegmentsHere {
+        /// Those that are for this site.
+        rows: Vec<HereSegment>,
+        /// The last one that was looked at.
+        last: Option<Seq>,
+        /// Whether there is nothing behind it.
+        end: bool,
+    },
 }
 
 /// Answers a request from a snapshot.
@@ -266,6 +301,11 @@ pub fn read(snapshot: &dyn Snapshot, request: &ReadRequest) -> ReadResult {
         }
         ReadRequest::Recovery => Answer::Recovery(alloc::boxed::Box::new(recovery(snapshot)?)),
         ReadRequest::Picked(pick) => Answer::Picked(super::read_acts::picked(snapshot, pick)?),
+        ReadRequest::DueExports(wanted) => due_exports(snapshot, wanted)?,
+        ReadRequest::Exports(seq, rules) => Answer::Exports(exports_of(snapshot, *seq, rules)?),
+        ReadRequest::SegmentsHere { after, limit, rules } => {
+            segments_here(snapshot, *after, *limit, rules)?
+        }
     };
     Ok(ReadAnswer { as_of: snapshot.as_of(), body })
 }
@@ -432,72 +472,4 @@ fn segments(
         true
     })?;
     Ok(Answer::Segments { rows, end })
-}
-
-/// Everything the node keeps in memory.
-///
-/// # Errors
-/// When the store cannot be read, or one of these rows is corrupt.
-pub fn recovery(snapshot: &dyn Snapshot) -> Result<Recovery, StoreFault> {
-    let mut all = Recovery::default();
-    for name in MetaName::ALL {
-        let row: Option<MetaRow> = row(snapshot, Table::Meta, name.key())?;
-        all.meta.push((name, row.map_or(0, |r| r.value)));
-    }
-    each(snapshot, Table::Peers, &mut |key, row: PeerRow| {
-        if let Ok(number) = <[u8; 4]>::try_from(key) {
-            all.peers.push((SiteNo(u32::from_be_bytes(number)), row));
-        }
-    })?;
-    each(snapshot, Table::Counters, &mut |key, row: CounterRow| {
-        let mut rest = key;
-        if let (Some(site), [state]) = (keys::take(&mut rest), rest) {
-            all.counters.push((SiteNo(u32::from_be_bytes(site)), *state, row));
-        }
-    })?;
-    each(snapshot, Table::Inflight, &mut |key, epoch: InflightRow| {
-        if let Some((peer, seq)) = keys::parse_peer_seq(key) {
-            all.inflight.push(InflightFound { peer, seq, epoch, rows: None });
-        }
-    })?;
-    for found in &mut all.inflight {
-        found.rows = pair(snapshot, found.seq, found.peer)?;
-    }
-    each(snapshot, Table::Doomed, &mut |key, row: DoomedRow| {
-        all.doomed.extend(keys::parse_u64(key).map(|n| (BlobNo(n), row)));
-    })?;
-    each(snapshot, Table::Incoming, &mut |key, row: IncomingRow| {
-        all.incoming.extend(keys::parse_u64(key).map(|n| (BlobNo(n), row.clone())));
-    })?;
-    Ok(all)
-}
-
-fn each<R>(
-    snapshot: &dyn Snapshot,
-    table: Table,
-    visit: &mut dyn FnMut(&[u8], R),
-) -> Result<(), StoreFault>
-where
-    R: for<'b> Decode<'b, ()>,
-{
-    let mut fault = None;
-    snapshot.scan(table, &[], &mut |key, value| match decode(table, key, value) {
-        Ok(row) => {
-            visit(key, row);
-            true
-        }
-        Err(why) => {
-            fault = Some(why);
-            false
-        }
-    })?;
-    fault.map_or(Ok(()), Err)
-}
-
-impl Recovery {
-    /// A counter of `meta`; 0 when there is none.
-    #[must_use]
-    pub fn meta_value(&self, name: MetaName) -> u64 {
-        self.meta.iter().find(|(n, _)| *n == name).map_or(0, |(_, value)| *value)
-    }
 }

@@ -6,10 +6,11 @@ use alloc::vec::Vec;
 
 use super::Table;
 use super::keys;
-use super::keys_upkeep::{self, ExpiryKind, parse_expiry};
+use super::keys_upkeep::{self, ExpiryKind, RuleId, parse_expiry};
 use super::read::{self, Answer, Held, lenient};
+use super::read_export::exports_everywhere;
 use super::rows::{BlobRow, Body, DigestRow, IdRow};
-use super::rows_upkeep::{ReceiptRow, RememberedRow};
+use super::rows_upkeep::{ExportRow, ReceiptRow, RememberedRow};
 use crate::id::{BlobNo, SegmentId, Seq, SiteNo};
 use crate::store::{Snapshot, StoreFault};
 use crate::time::UnixMillis;
@@ -55,6 +56,9 @@ pub struct Kept {
     pub receipts: Vec<SiteNo>,
     /// What is remembered of its id from before.
     pub remembered: Option<RememberedRow>,
+    /// Its exports, of whatever rule.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub exports: Vec<(RuleId, ExportRow)>,
 }
 
 /// Rows of a bounded table, oldest first.
@@ -164,7 +168,9 @@ pub fn kept(snapshot: &dyn Snapshot, seq: Seq) -> Result<Option<Kept>, StoreFaul
         receipts.extend(keys::parse_delivery(key).map(|(_, site)| site));
         true
     })?;
-    Ok(Some(Kept { held, id: id.map(|row| row.seq), blob, digest, receipts, remembered }))
+    let exports = exports_everywhere(snapshot, seq)?;
+    let id = id.map(|row| row.seq);
+    Ok(Some(Kept { held, id, blob, digest, receipts, remembered, exports }))
 }
 
 /// See [`super::read::ReadRequest::Oldest`].

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use minicbor::{Decode, Encode};
 
 use crate::id::{BlobDigest, SegmentId, Seq, SiteNo};
+use crate::inbox::FileMark;
 
 /// A row of `remembered`: a segment that was delivered and evicted here (R2).
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -137,6 +138,7 @@ pub struct QuarantineRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(index_only)]
 #[repr(u8)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ExportState {
     /// The final name is decided; the file may or may not be there.
     #[n(0)]
@@ -155,11 +157,12 @@ pub enum ExportState {
 /// A row of `exports`.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ExportRow {
     /// How far it is.
     #[n(0)]
     pub state: ExportState,
-    /// The file's final name in the rule's directory.
+    /// The file's final name below the rule's directory; empty until the content is durable aside.
     #[n(1)]
     pub name: String,
     /// When it entered its present state (ms).
@@ -176,18 +179,27 @@ pub struct ExportRow {
     pub exit: Option<i32>,
     /// The end of what the last run printed.
     #[cbor(n(6), with = "minicbor::bytes")]
+    #[cfg_attr(feature = "serde", serde(with = "crate::hexed::bytes"))]
     pub output: Vec<u8>,
     /// Last trouble, for people.
     #[n(7)]
     pub error: String,
+    /// What was written aside for it, once it has a name.
+    #[n(8)]
+    pub mark: Option<FileMark>,
+    /// Failures in a row since it last came further; decides how long it waits.
+    #[cbor(n(9), default)]
+    pub tries: u32,
 }
 
 /// A row of `watched`: a file that was seen in a watched directory, so that it is taken once.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct WatchedRow {
     /// Its path below the directory, in bytes.
     #[cbor(n(0), with = "minicbor::bytes")]
+    #[cfg_attr(feature = "serde", serde(with = "crate::hexed::bytes"))]
     pub path: Vec<u8>,
     /// Inode number.
     #[n(1)]

@@ -143,7 +143,7 @@ impl Node {
 
     pub(super) fn judge(&mut self, now: Now, out: &mut Vec<Action>) {
         while let Some((pending, ..)) = self.found.front() {
-            let rows = STEP_ROWS + 4 * self.reach(pending);
+            let rows = STEP_ROWS + 4 * self.reach(pending) + self.export_rows();
             if !self.stage.growth_room(rows) {
                 return;
             }

@@ -62,6 +62,9 @@ impl Node {
         let mut changed = self.extend_destinations(now, seq, &mut row, &plan.new, &offer.to);
         row.here |= comes_here;
         changed |= self.freshen(offer, seq, &mut row) || grows;
+        if comes_here {
+            self.begin_exports(now, seq, &row);
+        }
         if changed {
             self.put_segment(seq, row.clone());
         }
@@ -222,18 +225,22 @@ impl Node {
         }
         row.here |= here;
         let raised = raises && self.raise_expiry(seq, &mut row, expires_at);
+        if here {
+            self.begin_exports(now, seq, &row);
+        }
         // Whoever hands it in again wants it kept.
         let wanted_again = row.let_go.take().is_some();
         let changed = added || here || raised || wanted_again;
         if changed {
             self.put_segment(seq, row.clone());
         }
+        let watched = self.put_watched(now, submission);
         self.drop_pending(pending, out);
         let mut accepted = self.accepted(&row, seq, false, &wanted, &deliveries);
         accepted.raised = raised;
         let promise = Promise::Accepted { ticket: pending.transfer, accepted };
         let refusal = Some(full(pending.transfer, row.id));
-        if changed {
+        if changed || watched {
             self.promise(pending.conn, promise, refusal, Some(seq));
         } else {
             // No rows of its own: it hangs on the newest batch (G2).

@@ -67,35 +67,6 @@ impl Node {
         }
     }
 
-    /// Counts what is under way to peers that have a rate, for the claims of this turn.
-    fn count_ahead(&mut self) {
-        let sessions = self.conns.values_mut().filter_map(|c| c.peer.as_mut());
-        for session in sessions.filter(|s| s.ahead.is_bounded()) {
-            session.ahead = session.ahead.emptied();
-            for segment in session.transfers.values().filter_map(|(seq, _)| self.book.segment(*seq))
-            {
-                session.ahead.add(segment.meta.class, segment.size);
-            }
-        }
-    }
-
-    /// The session that may claim for a peer now.
-    fn claimant(&self, now: Now, site: SiteNo) -> Option<ConnId> {
-        let peer = self.peers.get(&site)?;
-        let hop = self.peers.get(&peer.hop())?;
-        let conn = hop.session?;
-        let session = self.conns.get(&conn)?.peer.as_ref()?;
-        let limits = session.ready.as_ref()?;
-        let most = hop.trust.min(limits.max_offers as usize);
-        let open = !peer.held
-            && !hop.held
-            && hop.contact.is_open(now.wall)
-            && now.mono >= hop.claim_at
-            && now.mono < session.retires_at
-            && session.transfers.len() < most;
-        open.then_some(conn)
-    }
-
     fn claim_one(&mut self, now: Now, site: SiteNo) -> bool {
         if !self.stage.room(STEP_ROWS) {
             return false;
@@ -420,17 +391,6 @@ impl Node {
         self.put_segment(seq, segment);
     }
 
-    /// Somebody has left the required set: the rest may be enough.
-    pub(super) fn judge_rest(&mut self, now: Now, seq: Seq, segment: &mut SegmentRow) {
-        if segment.required > 0 {
-            self.judge_success(now, seq, segment);
-        } else if segment.unplaced.is_none() {
-            // Nobody is left to have it: it is kept and shown until somebody decides.
-            segment.unplaced = Some(true);
-            self.stage.meta.unplaced += 1;
-        }
-    }
-
     /// Sets the relayed marker in the commit of the ACK that decides it (DESIGN 3.5). An empty
     /// required set never satisfies it.
     pub(super) fn judge_success(&mut self, now: Now, seq: Seq, segment: &mut SegmentRow) {
@@ -517,17 +477,6 @@ impl Node {
             cause,
             attempts: row.map_or(0, |r| r.attempts),
         });
-    }
-
-    pub(super) fn progress(&mut self, conn: ConnId, transfer: TransferNo, sent: u64) {
-        let Some(session) = self.conns.get(&conn).and_then(|c| c.peer.as_ref()) else { return };
-        let Some((seq, sites)) = session.transfers.get(&transfer) else { return };
-        for site in sites {
-            let flight = self.peers.get_mut(site).and_then(|p| p.flights.get_mut(seq));
-            if let Some(flight) = flight {
-                flight.sent = sent;
-            }
-        }
     }
 }
 

@@ -95,6 +95,7 @@ impl Node {
             let key = keys_upkeep::expiry(at, ExpiryKind::Segment, &keys::seq(seq));
             self.stage.batch.del(Table::Expiry, &key);
         }
+        self.drop_exports(seq, &kept.exports);
         self.stage.segment_out(SiteNo(segment.from));
         if segment.unplaced == Some(true) {
             self.stage.meta.unplaced = self.stage.meta.unplaced.saturating_sub(1);
@@ -242,9 +243,10 @@ impl Node {
         self.book.set_removed(self.stage.number(), id, None);
     }
 
-    /// A promise that has not left rests on this segment (G1).
+    /// A promise that has not left rests on this segment (G1), or its content is being given out.
     pub(super) fn is_pinned(&self, seq: Seq) -> bool {
-        self.gate.pins(seq) && !self.config.planted(Plant::G1)
+        let promised = self.gate.pins(seq) && !self.config.planted(Plant::G1);
+        promised || self.exports.holds(seq, &self.config.inbox)
     }
 }
 

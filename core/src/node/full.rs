@@ -161,8 +161,8 @@ impl Node {
                 Asked::Segments | Asked::Missing => self.reconcile.again(),
                 // What the act does about it is decided below.
                 Asked::Act => {}
-                // All of upkeep begins anew, below.
-                Asked::Expiry | Asked::Oldest(_) => {}
+                // All of it begins anew, below.
+                Asked::Expiry | Asked::Oldest(_) | Asked::Exports | Asked::ExportAct => {}
             }
         }
         self.act_failed(out);
@@ -171,6 +171,7 @@ impl Node {
         let found = core::mem::take(&mut self.found);
         self.pending.extend(found.into_iter().map(|(pending, ..)| pending));
         self.lookups_open = 0;
+        self.take_back_exports(from);
         if !blind {
             self.book.clear();
         }

@@ -397,24 +397,6 @@ impl Node {
         }
     }
 
-    /// Partials that nobody came back for.
-    pub(super) fn expire_partials(&mut self, now: Now) {
-        let over = |item: &Item| item.writer.is_none() && item.row.expires_at <= now.wall.0;
-        let blobs: Vec<BlobNo> =
-            self.incoming.items.iter().filter(|(_, i)| over(i)).map(|(b, _)| *b).collect();
-        for blob in blobs {
-            if self.stage.room(4) {
-                self.doom_incoming(blob);
-            }
-        }
-    }
-
-    pub(super) fn partials_deadline(&self) -> Option<u64> {
-        let waiting = self.incoming.items.values().filter(|i| i.writer.is_none());
-        // What is over already goes in the next turn anyway.
-        waiting.map(|i| i.row.expires_at).filter(|at| *at > self.now.wall.0).min()
-    }
-
     /// A finished file becomes a blob: its reservation turns into its size.
     pub(super) fn close_incoming(&mut self, blob: BlobNo, size: u64) {
         let Some(item) = self.forget_incoming(blob) else { return };

@@ -12,12 +12,14 @@
 //! | `deliver`, `verdict`, `scanned`, `window`, `peer` | claims, outcomes, due windows |
 //! | `acts` | what operators ask for |
 //! | `route`, `receipt` | sites behind others: where to, and what becomes of it there |
+//! | `pace` | who may claim now |
 //! | `stage`, `book` | staged rows and counters; the overlay over the store's answers |
 //! | `remove`, `evict` | what leaves the ledger, and the record of it |
 //! | `upkeep`, `bounds` | what becomes due by itself: expiry, retention, bounded tables |
 //! | `full` | a full disk |
+//! | `export`, `export_look`, `export_acts` | inbox rules |
 //! | `recover`, `reconcile` | start-up |
-//! | `status` | questions |
+//! | `status`, `stop` | questions; the orderly end |
 
 mod accept;
 mod acts;
@@ -28,8 +30,12 @@ mod bounds;
 mod conns;
 mod deliver;
 mod evict;
+mod export;
+mod export_acts;
+mod export_look;
 mod full;
 mod incoming;
+mod pace;
 mod passing;
 mod peer;
 mod receipt;
@@ -40,6 +46,7 @@ mod route;
 mod scanned;
 mod stage;
 mod status;
+mod stop;
 mod take;
 mod types;
 mod upkeep;
@@ -52,7 +59,8 @@ mod tests;
 pub(crate) use accept::inline_charge;
 pub use recover::RecoverError;
 pub use types::{
-    Action, Addressed, Answer, Input, Note, PeerStatus, Question, ReconcileSummary, Shared, Status,
+    Action, Addressed, Answer, Input, Note, PathHash, PeerStatus, Question, ReconcileSummary,
+    Shared, Status,
 };
 
 use alloc::boxed::Box;
@@ -60,7 +68,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use crate::code::{Goodbye, Refusal};
+use crate::code::Refusal;
 use crate::config::Config;
 use crate::gate::{Gate, Waiting};
 use crate::id::{BatchNo, ConnId, Epoch, ReadNo, Seq, SiteNo, TransferNo};
@@ -77,6 +85,7 @@ use book::Book;
 use bounds::Bounds;
 use conns::Conn;
 use deliver::Settlement;
+use export::Exports;
 use full::{Rejudge, Tight};
 use incoming::Incoming;
 use peer::Peer;
@@ -103,6 +112,8 @@ enum Asked {
     Segments,
     Missing,
     Act,
+    Exports,
+    ExportAct,
     PassBack(ConnId),
     Expiry,
     Oldest(Bounded),
@@ -138,6 +149,7 @@ pub struct Node {
     acts: acts::Acts,
     /// Refusals since the start, by their number.
     refusals: [u64; Refusal::ALL.len()],
+    exports: Exports,
     reconcile: Reconcile,
     summary: ReconcileSummary,
     upkeep: Upkeep,
@@ -180,6 +192,7 @@ impl Node {
             Input::Checked { missing, .. } => self.checked(missing, out),
             Input::Swept { folder, quarantined } => self.swept(folder, quarantined),
             Input::Space(space) => self.space_is(space, out),
+            Input::Export { job, step } => self.export_step(job, step),
             Input::Timer => {}
             Input::Turn => self.turn(now, out),
             Input::Stop => self.stop(now, out),
@@ -300,6 +313,13 @@ impl Node {
                 open = self.oldest_read(read, as_of, table, found);
             }
             (Asked::Act, Rows::Picked(picked)) => open = self.act_read(now, read, picked),
+            (Asked::Exports, Rows::DueExports { rows, next }) => {
+                self.exports_found(now, rows, next, out);
+            }
+            (Asked::ExportAct, Rows::SegmentsHere { rows, last, end }) => {
+                self.here_found(now, rows, last, end);
+            }
+            (Asked::ExportAct, Rows::Exports(rows)) => self.retry_found(now, rows, as_of),
             (Asked::PassBack(conn), Rows::PassBack { rows, end }) => {
                 self.pass_back_read(conn, rows, end);
             }
@@ -329,6 +349,7 @@ impl Node {
         self.scan(out);
         self.upkeep(now, out);
         self.look_up(out);
+        self.export(now, out);
         self.page_receipts(out);
         self.adopt_orphans(now);
         self.retire(now, out);
@@ -336,51 +357,6 @@ impl Node {
         self.probe(now, out);
         self.reconcile_slice(out);
         self.drain(now, out);
-    }
-
-    fn stop(&mut self, now: Now, out: &mut Vec<Action>) {
-        if self.stopping {
-            return;
-        }
-        self.stopping = true;
-        self.drain_by = now.mono.after(self.config.drain_timeout);
-        self.turn_down(out);
-    }
-
-    /// What waits to be taken in is refused: this site is stopping.
-    fn turn_down(&mut self, out: &mut Vec<Action>) {
-        self.turn_down_acts(out);
-        let no = || (crate::code::Refusal::Busy, 1_000, "this site is stopping".to_string());
-        for pending in core::mem::take(&mut self.pending) {
-            self.drop_pending(&pending, out);
-            let (refusal, retry_after, text) = no();
-            self.refuse(&pending, refusal, retry_after, text, out);
-        }
-        for (conn, ticket, _) in core::mem::take(&mut self.reservations) {
-            self.refuse_reservation(conn, ticket, no(), out);
-        }
-    }
-
-    /// After a stop: once nothing is in flight and nothing staged, or time is up, sessions are closed.
-    fn drain(&mut self, now: Now, out: &mut Vec<Action>) {
-        if !self.stopping {
-            return;
-        }
-        let staged = !self.stage.batch.is_empty() || self.stage.committing();
-        let flying = self.peers.values().any(|p| !p.flights.is_empty());
-        let waiting = !self.found.is_empty() || !self.pending.is_empty();
-        let idle = self.settlements.is_empty() && self.acts.is_idle();
-        let quiet = !staged && !flying && !waiting && idle;
-        if quiet || now.mono >= self.drain_by {
-            self.drained = true;
-            let conns: Vec<ConnId> = self.conns.keys().copied().collect();
-            for conn in conns {
-                let why = Goodbye::Stopping;
-                let text = "this site is stopping".to_string();
-                out.push(Action::Command(conn, SessionCommand::Close { why, text }));
-            }
-            out.push(Action::Drained);
-        }
     }
 
     /// The staged batch, when none is under way and there is anything in it.
@@ -406,7 +382,7 @@ impl Node {
         let stop = self.stopping.then_some(self.drain_by);
         let stuck = self.stuck_deadline();
         let due = [self.conns_deadline(), self.full_deadline(), self.due_deadline()];
-        let due = due.into_iter().chain([self.upkeep_deadline()]);
+        let due = due.into_iter().chain([self.upkeep_deadline(), self.exports_deadline()]);
         due.chain([partials, stop, stuck]).flatten().min()
     }
 

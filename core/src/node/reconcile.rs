@@ -89,6 +89,11 @@ impl Reconcile {
         self.phase == Phase::Done
     }
 
+    /// Whether nothing of the last run is in flight any more.
+    pub fn is_settled(&self) -> bool {
+        !self.is_settling()
+    }
+
     /// Whether rows of the last run are still Inflight.
     pub fn is_settling(&self) -> bool {
         !self.startup.is_empty()
@@ -222,8 +227,16 @@ impl Node {
                     None => Some(row),
                 };
                 let Some(row) = row else { continue };
-                if matches!(row.state, State::Scheduled | State::Failed) {
-                    self.prune(now, site, held.seq, row, &segment, Cause::Missing);
+                match row.state {
+                    State::Scheduled | State::Failed => {
+                        self.prune(now, site, held.seq, row, &segment, Cause::Missing);
+                    }
+                    // Its receipt could not be told from one of whoever hands it in again.
+                    State::Inflight if row.custody.is_some() => {
+                        self.stage.batch.del(Table::Handed, &keys::peer_seq(site, held.seq));
+                        self.give_up(now, site, held.seq, row, &segment, Cause::Missing);
+                    }
+                    State::Inflight | State::Acked | State::Deadletter => {}
                 }
             }
         }
@@ -265,7 +278,7 @@ impl Node {
         while matches!(self.mode, Mode::Normal) && self.stage.growth_room(8 + 3 * sites.len()) {
             let Some((seq, row)) = self.reconcile.orphans.pop_front() else { return };
             let mut row = self.book.segment(seq).cloned().unwrap_or(row);
-            if is_orphan(&row) {
+            if is_orphan(&row) && !self.book.is_gone(seq) {
                 self.extend_destinations(now, seq, &mut row, &sites, &Destinations::All);
                 self.put_segment(seq, row);
                 self.reconcile.adopted = true;

@@ -7,6 +7,7 @@ use core::time::Duration;
 
 use super::book::Book;
 use super::bounds::Bounds;
+use super::export::Exports;
 use super::incoming::Incoming;
 use super::peer::Peer;
 use super::reconcile::Reconcile;
@@ -67,8 +68,10 @@ impl Node {
         let reconcile = Reconcile::new(recovery.inflight.clone(), below, stage.meta.segments);
         let mut book = Book::default();
         book.committed(committed);
+        let exports = Exports::begin(&config.inbox);
         let mut node = Node {
             config,
+            exports,
             stage,
             gate: Gate::new(committed),
             book,

@@ -97,6 +97,17 @@ impl Node {
         self.book.set_delivery(batch, site, seq, None, segment);
     }
 
+    /// Somebody has left the required set: the rest may be enough.
+    pub(super) fn judge_rest(&mut self, now: Now, seq: Seq, segment: &mut SegmentRow) {
+        if segment.required > 0 {
+            self.judge_success(now, seq, segment);
+        } else if segment.unplaced.is_none() {
+            // Nobody is left to have it: it is kept and shown until somebody decides.
+            segment.unplaced = Some(true);
+            self.stage.meta.unplaced += 1;
+        }
+    }
+
     /// Writes a segment's row as it stands now.
     pub(super) fn put_segment(&mut self, seq: Seq, segment: SegmentRow) {
         self.stage.batch.put(Table::Segments, &keys::seq(seq), &segment);

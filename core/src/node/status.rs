@@ -25,6 +25,9 @@ impl Node {
         question: &Question,
         out: &mut Vec<Action>,
     ) {
+        if self.export_question(conn, ticket, question) {
+            return;
+        }
         let answer = match question {
             Question::Status => Answer::Status(Box::new(self.status(now))),
             Question::Progress(seq) => Answer::Progress(self.sent(*seq)),
@@ -32,6 +35,9 @@ impl Node {
                 self.stop(now, out);
                 Answer::Stopping
             }
+            // There is no rule.
+            Question::InboxRun | Question::InboxRetry(_) => Answer::Exports(0),
+            Question::Unwatch(rule, paths) => Answer::Unwatched(self.unwatch(*rule, paths)),
         };
         let answer = Arc::new(answer);
         out.push(Action::Command(conn, SessionCommand::Answer { ticket, answer }));

@@ -118,6 +118,7 @@ impl Node {
         };
         let seq = self.take(now, row.clone(), &sites);
         self.own(body, seq);
+        self.put_watched(now, submission);
         let accepted = self.accepted(&row, seq, true, &sites, &BTreeMap::new());
         let (transfer, id) = (pending.transfer, submission.id);
         let promise = Promise::Accepted { ticket: transfer, accepted };
@@ -144,6 +145,7 @@ impl Node {
         let from = self.peers.get(&SiteNo(row.from)).map(|p| p.name.clone()).unwrap_or_default();
         self.stage.note(Note::Accepted { id: row.id, seq, size: row.size, from });
         self.book.set_segment(batch, seq, row.clone());
+        self.begin_exports(now, seq, &row);
         for site in sites {
             self.schedule(now, *site, seq, &row);
         }

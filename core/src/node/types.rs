@@ -8,6 +8,8 @@ use alloc::vec::Vec;
 use crate::act::{self, Report};
 use crate::code::{Cause, Refusal};
 use crate::id::{BatchNo, BlobNo, ConnId, Epoch, ReadNo, SegmentId, Seq, SiteNo};
+use crate::inbox::{ExportJob, ExportStep};
+use crate::ledger::keys_upkeep::RuleId;
 use crate::ledger::read::ReadRequest;
 use crate::ledger::rows::{CounterRow, State};
 use crate::session::{Identity, SessionCommand, SessionEvent};
@@ -89,6 +91,13 @@ pub enum Input {
     },
     /// The disk as it is.
     Space(Space),
+    /// What became of a task of the exporter.
+    Export {
+        /// The task's number.
+        job: u64,
+        /// What became of it.
+        step: ExportStep,
+    },
     /// A deadline has passed.
     Timer,
     /// The pump has given everything it had: do what is best done in bulk.
@@ -115,6 +124,8 @@ pub enum Action {
         /// Where.
         address: String,
     },
+    /// A task for the exporter; answered by [`Input::Export`].
+    Export(Box<ExportJob>),
     /// Something an operator may want to see.
     Note(Note),
     /// Everything is settled after [`Input::Stop`].
@@ -219,6 +230,17 @@ pub enum Note {
         /// What the store said.
         why: String,
     },
+    /// A segment was given out by a rule, or could not be (after commit).
+    Exported {
+        /// The segment.
+        id: SegmentId,
+        /// The file below the rule's directory; may be empty when it failed.
+        name: String,
+        /// What is wrong; empty when nothing is.
+        problem: String,
+        /// Whether it waits for an operator.
+        given_up: bool,
+    },
     /// There is room again.
     RoomAgain,
     /// Start-up reconciliation is done.
@@ -262,7 +284,20 @@ pub enum Question {
     Progress(Seq),
     /// Stop the process (drain).
     Stop,
+    /// Give out what is here already by the inbox rules there are now.
+    InboxRun,
+    /// Try the exports of a segment again that failed or wait.
+    InboxRetry(Seq),
+    /// Forget that files of a watched directory were taken, by the hashes of their paths.
+    Unwatch(RuleId, Vec<PathHash>),
 }
+
+/// BLAKE3 of a path below a watched directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct PathHash(
+    #[cfg_attr(feature = "serde", serde(with = "crate::hexed::array"))] pub [u8; 32],
+);
 
 /// An answer to a [`Question`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -275,6 +310,10 @@ pub enum Answer {
     Stopping,
     /// To an act that changed nothing, or nothing more than what is durable already.
     Acted(Box<Report>),
+    /// To [`Question::InboxRun`] and [`Question::InboxRetry`]: exports that were begun; durable.
+    Exports(u64),
+    /// To [`Question::Unwatch`]: so many are forgotten; what did not fit is to be asked again.
+    Unwatched(u64),
 }
 
 /// The node at a glance; never the result of a scan.

@@ -22,7 +22,7 @@ use crate::ledger::keys_upkeep::{self, ExpiryKind, parse_expiry};
 use crate::ledger::read::{Expiring, Kept, ReadRequest, Subject};
 use crate::ledger::rows::{DeliveryRow, SegmentRow, State};
 use crate::ledger::rows_upkeep::{ReceiptRow, RememberedRow};
-use crate::retention::{Case, Exports, Fate, Policy, Why, fate, is_through, may_evict};
+use crate::retention::{Case, Fate, Policy, Why, fate, is_through, may_evict};
 use crate::time::{Instant, Now, UnixMillis};
 
 /// Rows of one slice.
@@ -368,7 +368,7 @@ impl Node {
             let case = Case {
                 row: &kept.held.row,
                 deliveries: &deliveries,
-                exports: Exports::NoRules,
+                exports: self.exported(&kept),
                 pinned: self.is_pinned(kept.held.seq),
                 wanted: false,
                 short,
@@ -448,7 +448,9 @@ fn goes_at(row: &SegmentRow, policy: &Policy, now: UnixMillis) -> Option<UnixMil
 /// Rows that judging it stages at most.
 fn rows_of(row: &Expiring) -> usize {
     match &row.what {
-        Subject::Segment(_, Some(kept)) => removal_rows(kept.held.deliveries.len()),
+        Subject::Segment(_, Some(kept)) => {
+            removal_rows(kept.held.deliveries.len()) + 2 * kept.exports.len()
+        }
         _ => 6,
     }
 }

@@ -22,9 +22,10 @@ impl Node {
         transfer: TransferNo,
         outcome: Outcome,
     ) {
-        let Some(session) = self.conns.get(&conn).and_then(|c| c.peer.as_ref()) else { return };
+        let Some(session) = self.conns.get_mut(&conn).and_then(|c| c.peer.as_mut()) else { return };
         let (hop, epoch) = (session.site, session.epoch);
-        let Some((seq, sites)) = session.transfers.get(&transfer).cloned() else { return };
+        // It is answered: the peer may be offered another.
+        let Some((seq, sites)) = session.transfers.remove(&transfer) else { return };
         self.heard_of(now, hop, &outcome);
         let shared = sites.len() > 1;
         for site in sites {

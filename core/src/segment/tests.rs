@@ -20,12 +20,17 @@ fn labelled(labels: &[(&str, &str)]) -> Meta {
 #[test]
 fn names_that_may_be_and_names_that_may_not() {
     let longest = "n".repeat(1024);
-    for good in ["a", ".a", "a.", "...", "-", "Grüße.txt", "a b", "a\\b", longest.as_str()] {
+    for good in
+        ["a", ".a", "a.", "...", "-", "Grüße.txt", "a b", "a\\b", "a/b c/.d", longest.as_str()]
+    {
         assert_eq!(named(good).check(), Ok(()), "{good:?}");
     }
     let too_long = "n".repeat(1025);
     let wide = "é".repeat(513);
-    for bad in ["", ".", "..", "/", "a/b", "a\0b", "a\nb", "\u{7f}", "\u{85}", &too_long, &wide] {
+    for bad in [
+        "", ".", "..", "/", "a//b", "/a", "a/", "a/../b", "./a", "a\0b", "a\nb", "\u{7f}",
+        "\u{85}", &too_long, &wide,
+    ] {
         let shown = bad.chars().take(64).collect();
         assert_eq!(named(bad).check(), Err(MetaFault::Name(shown)), "{bad:?}");
     }

@@ -16,6 +16,7 @@ use crate::act::{Act, Report};
 use crate::code::{Goodbye, Refusal};
 use crate::gate::Promised;
 use crate::id::{BlobDigest, BlobNo, ConnId, Epoch, Handle, SegmentId, Seq, TransferNo};
+use crate::ledger::keys_upkeep::RuleId;
 use crate::ledger::rows::Body;
 use crate::node::{Answer, Question};
 use crate::segment::{Destinations, Meta};
@@ -141,6 +142,26 @@ pub struct Submission {
     pub size: u64,
     /// The content.
     pub content: Content,
+    /// The file of a watched directory that it is: what is remembered in the same commit.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub watched: Option<Box<WatchedFile>>,
+}
+
+/// A file of a watched directory, as it was when it was handed in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct WatchedFile {
+    /// The watch rule.
+    pub rule: RuleId,
+    /// Path below its directory, in bytes.
+    #[cfg_attr(feature = "serde", serde(with = "crate::hexed::bytes"))]
+    pub path: Vec<u8>,
+    /// Inode number.
+    pub inode: u64,
+    /// Length in bytes.
+    pub size: u64,
+    /// Time of its last change in nanoseconds since the Unix epoch.
+    pub modified: i64,
 }
 
 /// What a session tells the node.

@@ -1,6 +1,7 @@
 //! One fixed row of every table that has rows, every field filled with a value of its own.
 
 use consign_core::id::{BlobDigest, BlobNo, BodyNo, Epoch, SegmentId, Seq, Sha256Digest, SiteNo};
+use consign_core::inbox::FileMark;
 use consign_core::ledger::Table;
 use consign_core::ledger::keys::{self, Key};
 use consign_core::ledger::keys_pickup::{self, ShardKey};
@@ -123,13 +124,8 @@ fn relay(v: &mut impl Visit) {
     let count = CounterRow { count: 70_000, bytes: 1 << 33 };
     v.row(Table::Counters, "CounterRow", &keys::counter(SITE, 4), &count);
     let pin = bytes32(0xc0).to_vec();
-    let peer = PeerRow {
-        name: "beta".into(),
-        pin,
-        held: true,
-        last_acked: Some(AT.0),
-        forgotten: Some(true),
-    };
+    let peer =
+        PeerRow { name: "beta".into(), pin, held: true, last_acked: Some(AT.0), forgotten: None };
     v.row(Table::Peers, "PeerRow", &keys::site(SITE), &peer);
     let gone = PeerRow { forgotten: Some(true), ..peer };
     v.row(Table::Peers, "PeerRow", &keys::site(SITE), &gone);
@@ -242,6 +238,8 @@ fn upkeep(v: &mut impl Visit) {
             exit: Some(-1),
             output: b"no such table".to_vec(),
             error: "exit 1".into(),
+            mark: Some(FileMark { inode: 131_078, modified: 1_000_000_001 }),
+            tries: 2,
         };
         v.row(Table::Exports, "ExportRow", &keys_upkeep::export(RULE, SEQ), &export);
     }

@@ -1,6 +1,7 @@
 //! Random rows for quickcheck.
 
 use consign_core::id::*;
+use consign_core::inbox::FileMark;
 use consign_core::ledger::keys_pickup::ShardKey;
 use consign_core::ledger::rows::*;
 use consign_core::ledger::rows_pickup::*;
@@ -95,7 +96,8 @@ fields! {
     ReceiptRow { id, site, when, cause, back, pending, name, size, digest, expires_at, more }
     AuditRow { at, who, action, subject, reason, count, bytes }
     QuarantineRow { at, why, value, size, expires_at }
-    ExportRow { state, name, since, runs, next_attempt_after, exit, output, error }
+    ExportRow { state, name, since, runs, next_attempt_after, exit, output, error, mark, tries }
+    FileMark { inode, modified }
     WatchedRow { path, inode, size, modified, seen_at, accepted, error }
     ShardRow {
         generation, state, buffer, incoming, size, sha256, blake3, client, since, deadline,

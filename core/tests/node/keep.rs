@@ -92,7 +92,7 @@ fn queue_until(site: &mut Site, name: &str, to: &[&str], expires_at: u64) -> Seg
     site.store.request(client, StoreRequest::Park { handle, data: body.into() });
     let to = Destinations::named(to.iter().map(|n| n.to_string()).collect()).unwrap();
     let content = Content::Parked(handle);
-    let submission = Box::new(Submission { meta, to, id, digest, size, content });
+    let submission = Box::new(Submission { meta, to, id, digest, size, content, watched: None });
     let event = SessionEvent::Submit { ticket: TransferNo(1), submission };
     site.input(Input::Session(client, event));
     site.settle();

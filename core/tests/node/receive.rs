@@ -273,6 +273,7 @@ fn large_local_content_is_reserved_extended_and_accepted() {
         digest: offer.digest,
         size: offer.size,
         content: Content::Blob(blob),
+        watched: None,
     });
     site.input(Input::Session(
         client,
@@ -398,6 +399,7 @@ fn submit_blob(site: &mut Site, name: &str, body: &[u8]) -> (consign_core::id::S
         digest: offer.digest,
         size: offer.size,
         content: Content::Blob(blob),
+        watched: None,
     });
     site.input(Input::Session(client, SessionEvent::Submit { ticket, submission }));
     site.settle();

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use consign_core::code::{Cause, Refusal};
 use consign_core::config::Config;
-use consign_core::id::Handle;
-use consign_core::ledger::Table;
-use consign_core::ledger::rows::{MetaName, State};
+use consign_core::id::{BatchNo, Handle};
+use consign_core::ledger::rows::{Body, MetaName, MetaRow, State};
+use consign_core::ledger::{Table, keys};
 use consign_core::node::Input;
 use consign_core::segment::Class;
 use consign_core::session::{Outcome, SessionCommand, SessionEvent};
-use consign_core::store::StoreRequest;
+use consign_core::store::{Batch, StoreRequest};
 use consign_core::wire::ReceiptOutcome;
 
 use crate::hop::*;
@@ -243,4 +243,30 @@ fn a_hop_that_says_already_relayed_has_closed_a_circle() {
     let row = site.delivery(id, "gamma").unwrap();
     assert_eq!((row.state, row.last_error), (State::Deadletter, Cause::Loop.number()), "R3");
     assert_eq!(recovery(&site.store).meta_value(MetaName::Unplaced), 0);
+}
+
+#[test]
+fn what_was_handed_on_and_is_lost_here_waits_for_nobody() {
+    let mut site = origin();
+    let id = site.queue("one", &["gamma"]);
+    let beta = site.session("beta");
+    site.settle();
+    let (_, offer) = sent(&mut site);
+    site.outcome(beta, offer.transfer, Outcome::Acked);
+    site.settle();
+    let Body::Inline(lost) = site.segment(id).unwrap().body else { panic!() };
+    let mut batch = Batch::new(BatchNo(9_000));
+    batch.put(Table::Meta, b"batch", &MetaRow { value: 9_000 });
+    batch.del(Table::Bodies, &keys::body(lost));
+    site.store.commit(&batch);
+    let mut site = site.restart();
+    site.settle();
+    // Its id may become another's: a receipt would find that one.
+    let row = site.delivery(id, "gamma").unwrap();
+    assert_eq!((row.state, row.last_error), (State::Deadletter, Cause::Missing.number()));
+    site.audit();
+    let beta = site.session("beta");
+    receipt(&mut site, beta, id, "gamma", ReceiptOutcome::Delivered);
+    site.settle();
+    assert_eq!(site.said(beta), ["ok gamma"]);
 }

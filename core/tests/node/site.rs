@@ -3,12 +3,15 @@
 // Two test binaries share it, and each uses its part.
 #![allow(dead_code)]
 
+#[path = "offers.rs"]
+mod offers;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use consign_core::code::Refusal;
 use consign_core::config::{Config, PeerConfig};
-use consign_core::id::{BlobDigest, BlobNo, ConnId, Handle, SegmentId, Seq, SiteNo, TransferNo};
+use consign_core::id::{BlobDigest, ConnId, Handle, SegmentId, Seq, SiteNo, TransferNo};
 use consign_core::ledger::check::{self, Finding, Watch};
 use consign_core::ledger::read::{self, ReadRequest, Recovery};
 use consign_core::ledger::rows::{DeliveryRow, SegmentRow};
@@ -26,6 +29,8 @@ use consign_core::store::{Batch, Errand, Snapshot, StoreFault, StoreRequest};
 use consign_core::time::{Instant, Now, UnixMillis};
 use consign_core::wire::Offer;
 
+pub use offers::{accepted, offer_blob, offer_inline, to_alpha, write};
+
 /// What the pump hands out.
 pub struct Site {
     pub pump: Pump,
@@ -38,6 +43,8 @@ pub struct Site {
     pub told: VecDeque<(ConnId, SessionCommand)>,
     pub notes: Vec<Note>,
     pub dials: Vec<String>,
+    /// Tasks for the exporter that were not answered yet.
+    pub exports: VecDeque<consign_core::inbox::ExportJob>,
     pub halted: Option<String>,
     pub drained: bool,
     /// How often it had the disk looked at.
@@ -87,6 +94,7 @@ impl Site {
             told: VecDeque::new(),
             notes: Vec::new(),
             dials: Vec::new(),
+            exports: VecDeque::new(),
             halted: None,
             drained: false,
             looks: 0,
@@ -143,6 +151,7 @@ impl Site {
                 self.inbox.extend(self.store.errand(errand));
             }
             Action::Dial { name, .. } => self.dials.push(name),
+            Action::Export(job) => self.exports.push_back(*job),
             Action::Note(note) => self.notes.push(note),
             Action::Drained => self.drained = true,
             Action::Halt(why) => self.halted = Some(why),
@@ -279,7 +288,8 @@ impl Site {
             names => Destinations::named(names.iter().map(|n| n.to_string()).collect()).unwrap(),
         };
         let content = Content::Parked(handle);
-        let submission = Box::new(Submission { meta, to, id, digest, size, content });
+        let submission =
+            Box::new(Submission { meta, to, id, digest, size, content, watched: None });
         self.input(Input::Session(
             client,
             SessionEvent::Submit { ticket: TransferNo(ticket), submission },
@@ -315,7 +325,8 @@ impl Site {
         let id = segment_id(&meta, &digest);
         let to = Destinations::named(vec![to.to_string()]).unwrap();
         let (size, content) = (size as u64, Content::Blob(blob));
-        let submission = Box::new(Submission { meta, to, id, digest, size, content });
+        let submission =
+            Box::new(Submission { meta, to, id, digest, size, content, watched: None });
         self.input(Input::Session(client, SessionEvent::Submit { ticket, submission }));
         self.settle();
         self.input(Input::Closed { conn: client, why: String::new() });
@@ -426,44 +437,4 @@ pub fn recovery(store: &MemStore) -> Recovery {
         consign_core::ledger::read::Answer::Recovery(recovery) => *recovery,
         other => panic!("{other:?}"),
     }
-}
-
-pub fn to_alpha() -> Destinations {
-    Destinations::named(vec!["alpha".into()]).unwrap()
-}
-
-pub fn offer_inline(
-    site: &mut Site,
-    conn: ConnId,
-    transfer: u32,
-    name: &str,
-    to: Destinations,
-) -> Offer {
-    let body = name.as_bytes();
-    let offer = Site::make_offer(name, body, transfer, to);
-    let handle = Handle { conn, number: transfer };
-    site.store.request(conn, StoreRequest::Park { handle, data: body.to_vec().into() });
-    let event = SessionEvent::Offered { offer: Box::new(offer.clone()), body: Some(handle) };
-    site.input(Input::Session(conn, event));
-    offer
-}
-
-pub fn offer_blob(site: &mut Site, conn: ConnId, transfer: u32, body: &[u8]) -> Offer {
-    let offer = Site::make_offer("big", body, transfer, to_alpha());
-    let event = SessionEvent::Offered { offer: Box::new(offer.clone()), body: None };
-    site.input(Input::Session(conn, event));
-    offer
-}
-
-pub fn accepted(site: &mut Site) -> (BlobNo, u64, Vec<u8>) {
-    match site.promises().pop() {
-        Some((_, Promise::Accept { blob, offset, chain, .. })) => (blob, offset, chain),
-        other => panic!("{other:?}"),
-    }
-}
-
-/// Writes a file the way a session would, up to but without its end.
-pub fn write(site: &mut Site, conn: ConnId, blob: BlobNo, offset: u64, data: &[u8]) {
-    assert_eq!(site.store.request(conn, StoreRequest::Create { blob, offset }), None);
-    site.store.request(conn, StoreRequest::Write { blob, data: data.to_vec().into() });
 }

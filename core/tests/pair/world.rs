@@ -263,6 +263,7 @@ impl World {
             }
             Action::Dial { name, .. } => self.dial(i, &name),
             Action::Note(note) => self.write_down(i, note),
+            Action::Export(job) => panic!("no site here has a rule: {job:?}"),
             Action::Drained => {}
             Action::Halt(why) => panic!("{} halted: {why}", self.sites[i].config.name),
         }
@@ -365,7 +366,8 @@ impl World {
         };
         let to = Destinations::named(to.iter().map(|n| n.to_string()).collect()).unwrap();
         let size = body.len() as u64;
-        let submission = Box::new(Submission { meta, to, id, digest, size, content });
+        let submission =
+            Box::new(Submission { meta, to, id, digest, size, content, watched: None });
         self.local(i, conn, SessionEvent::Submit { ticket, submission })?;
         self.sites[i].inbox.push_back(Input::Closed { conn, why: String::new() });
         self.run();

@@ -73,7 +73,7 @@ fn bad_offer(
             "id" => offer.id = FOREIGN,
             "rotten" => body[0] ^= 1,
             "short" => drop(body.pop()),
-            "slash" => offer.meta.name = "a/b".to_owned(),
+            "slash" => offer.meta.name = "a//b".to_owned(),
             other => panic!("no flaw {other:?}"),
         }
     }

@@ -118,6 +118,7 @@ fn submit(site: &mut Site, name: &str, body: &[u8]) {
         digest: offer.digest,
         size: offer.size,
         content: Content::Blob(blob),
+        watched: None,
     });
     site.input(Input::Session(client, SessionEvent::Submit { ticket: TRANSFER, submission }));
     site.settle();

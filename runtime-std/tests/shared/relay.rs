@@ -75,7 +75,8 @@ impl Submitter {
         let digest = BlobDigest(*blake3::hash(&bytes).as_bytes());
         let meta = Meta { name: format!("segment-{ticket}"), ..Meta::default() };
         let (id, size) = (segment_id(&meta, &digest), self.size as u64);
-        let submission = Submission { meta, to: Destinations::All, id, digest, size, content };
+        let submission =
+            Submission { meta, to: Destinations::All, id, digest, size, content, watched: None };
         let submission = Box::new(submission);
         out.events.push(SessionEvent::Submit { ticket, submission });
     }

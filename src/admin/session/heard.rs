@@ -7,6 +7,7 @@ use consign_core::time::{Instant, Now};
 
 use super::{AdminSession, Task};
 use crate::admin::acts::Acted;
+use crate::admin::exports::Done;
 use crate::admin::metrics;
 use crate::admin::refusal::No;
 use crate::admin::route::Route;
@@ -92,6 +93,11 @@ impl AdminSession {
                 let (schema, pid) = ("consign.stopping/1".into(), std::process::id());
                 let shape = Stopping { schema, stopping: true, pid };
                 self.shape(now, 202, &[], &shape, out);
+            }
+            (Task::Ask(asked, _), Answer::Exports(count) | Answer::Unwatched(count))
+                if asked == ticket =>
+            {
+                self.shape(now, 200, &[], &Done::of(*count), out);
             }
             (Task::Progress(asked, mut segment), Answer::Progress(sent)) if asked == ticket => {
                 for delivery in segment.deliveries.iter_mut().filter(|d| d.state == "sending") {

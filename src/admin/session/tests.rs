@@ -1,5 +1,6 @@
 //! Every endpoint and every refusal, against a real node and a store in memory.
 
+mod acts;
 mod any;
 
 use consign_core::config::Config;
@@ -28,7 +29,7 @@ fn small_content_is_parked_and_accepted() {
     let id = got.json()["id"].as_str().unwrap().to_string();
     let expected = json!({
         "schema": "consign.accepted/1", "id": id, "seq": 1, "name": "a.txt", "new": true,
-        "added": ["beta"], "queued": [], "delivered": [], "dead": [], "size": 5, "digest": digest,
+        "added": ["beta"], "queued": [], "delivered": [], "dead": [], "raised": false, "size": 5, "digest": digest,
     });
     assert_eq!(got.json(), expected);
     assert!(got.headers.contains(&format!("/v1/segments/{id}")), "{}", got.headers);

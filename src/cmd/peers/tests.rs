@@ -49,11 +49,13 @@ fn a_table_of_peers_with_what_keeps_them_from_being_sent_to() {
         sending: Count { count: 1, bytes: 1 << 20 },
         ..Peer::default()
     };
+    let zeta = Peer { via: "beta".into(), ..peer("zeta", false, true, false, false) };
     let peers = vec![
         peer("beta", true, false, false, true),
         peer("delta", true, false, true, false),
         peer("eta", false, true, false, false),
         peer("gamma", true, true, false, true),
+        zeta,
     ];
     let daemon = Daemon::answering(move |_, _| {
         let shape = Peers { schema: Peers::SCHEMA.into(), peers: peers.clone() };
@@ -66,7 +68,8 @@ PEER   ADDRESS  STATE           OWED         DEAD  DELIVERED  LAST DELIVERY  LAS
 beta            up              2 (2.0 MiB)     0          0
 delta           needs rekey     2 (2.0 MiB)     0          0
 eta             not configured  2 (2.0 MiB)     0          0
-gamma           up, held        2 (2.0 MiB)     0          0";
+gamma           up, held        2 (2.0 MiB)     0          0
+zeta            via beta, held  2 (2.0 MiB)     0          0";
     assert_eq!(said.lines, [expected]);
 }
 

@@ -33,13 +33,15 @@ pub(super) enum Found {
 pub(super) struct Walk {
     /// Arguments, then the sorted entries of directories that are open, innermost last.
     stack: Vec<VecDeque<PathBuf>>,
+    /// The directory argument that is being walked: names of files are their paths below it.
+    root: PathBuf,
     name: Option<String>,
 }
 
 impl Walk {
     /// Over these arguments, with a name for the only one of them.
     pub(super) fn new(paths: &[PathBuf], name: Option<String>) -> Walk {
-        Walk { stack: vec![paths.iter().cloned().collect()], name }
+        Walk { stack: vec![paths.iter().cloned().collect()], root: PathBuf::new(), name }
     }
 
     fn argument(&mut self, path: PathBuf) -> Found {
@@ -50,10 +52,17 @@ impl Walk {
         // What is named on the command line is followed, and may be a pipe.
         match fs::metadata(&path) {
             Err(e) => Found::Failed(unreadable(&path, e)),
-            Ok(there) if there.is_dir() => self.directory(&path),
-            Ok(_) => match self.name.take() {
-                Some(name) => named(Some(path), &name),
-                None => file(path),
+            Ok(there) if there.is_dir() => {
+                self.root.clone_from(&path);
+                self.directory(&path)
+            }
+            Ok(_) => match (self.name.take(), path.file_name().map(PathBuf::from)) {
+                (Some(name), _) => named(Some(path), &name),
+                (None, Some(name)) => file(path, &name),
+                (None, None) => {
+                    let why = "it has no file name; give one with --name";
+                    Found::Failed(refused(&path, why))
+                }
             },
         }
     }
@@ -62,7 +71,10 @@ impl Walk {
         match fs::symlink_metadata(&path) {
             Err(e) => Found::Failed(unreadable(&path, e)),
             Ok(there) if there.is_dir() => self.directory(&path),
-            Ok(there) if there.is_file() => file(path),
+            Ok(there) if there.is_file() => {
+                let name = path.strip_prefix(&self.root).unwrap_or(&path).to_path_buf();
+                file(path, &name)
+            }
             Ok(there) if there.is_symlink() => skipped(&path, "a symbolic link"),
             Ok(_) => skipped(&path, "neither a file nor a directory"),
         }
@@ -105,10 +117,7 @@ impl Iterator for Walk {
     }
 }
 
-fn file(path: PathBuf) -> Found {
-    let Some(name) = path.file_name() else {
-        return Found::Failed(refused(&path, "it has no file name; give one with --name"));
-    };
+fn file(path: PathBuf, name: &Path) -> Found {
     let name = match name.to_str() {
         Some(name) => name.to_string(),
         None => {
@@ -174,7 +183,7 @@ mod tests {
         let paths = ["d", "one", "linked", "missing"].map(|p| root.join(p));
         let expected = [
             "d/a as a",
-            "d/b/x y as x y",
+            "d/b/x y as b/x y",
             "d/c as c",
             "skipped a symbolic link",
             "skipped neither a file nor a directory",
@@ -196,7 +205,7 @@ mod tests {
         let walk = |path: &Path, name: &str| Walk::new(&[path.into()], Some(name.into()));
         assert_eq!(found(walk(&path, "other"), dir.path()), ["x as other"]);
         assert_eq!(found(walk(Path::new("-"), "in"), dir.path()), ["- as in"]);
-        for bad in ["", "..", "a/b", "a\0b"] {
+        for bad in ["", "..", "a//b", "a\0b"] {
             assert_eq!(found(walk(Path::new("-"), bad), dir.path()), ["CN0621"], "{bad:?}");
         }
     }

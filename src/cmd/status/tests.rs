@@ -61,6 +61,16 @@ gone   – not configured  0             0                       0          0
 }
 
 #[test]
+fn what_keeps_a_peer_from_being_sent_to_is_said() {
+    let mut status = status();
+    status.peers[0].needs_rekey = true;
+    status.peers[1].held = true;
+    let text = text(&status, None, now());
+    assert!(text.contains("beta   ▲ needs rekey "), "{text}");
+    assert!(text.contains("gamma  ● up, held "), "{text}");
+}
+
+#[test]
 fn a_closed_window_is_told_and_when_it_opens() {
     let mut status = status();
     status.peers[0].opens_at = Some("2026-11-30T22:00:00.000Z".into());

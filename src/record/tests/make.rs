@@ -6,12 +6,15 @@ use consign_core::act::{Act, Action, IdPrefix, Selection};
 use consign_core::code::Cause;
 use consign_core::config::{Config, PeerConfig, Route, SuccessCondition};
 use consign_core::id::*;
+use consign_core::inbox::{ExportStep, FileMark, InboxRule};
 use consign_core::ledger::keys::{DeadKey, DueKey};
+use consign_core::ledger::keys_upkeep::RuleId;
 use consign_core::ledger::read::*;
 use consign_core::ledger::read_acts::{Cursor, Named, Picked, Row};
+use consign_core::ledger::read_export::{DueExport, HereSegment};
 use consign_core::ledger::rows::*;
-use consign_core::ledger::rows_upkeep::{ReceiptRow, RememberedRow};
-use consign_core::node::{Input, Question};
+use consign_core::ledger::rows_upkeep::{ExportRow, ExportState, ReceiptRow, RememberedRow};
+use consign_core::node::{Input, PathHash, Question};
 use consign_core::plant::Plant;
 use consign_core::segment::{Class, Destinations, Meta};
 use consign_core::session::*;
@@ -40,7 +43,7 @@ macro_rules! arbitrary {
         fn make(g: &mut Gen) -> $t { <$t>::arbitrary(g) }
     })*};
 }
-arbitrary!(bool, u8, u32, u64, usize, String);
+arbitrary!(bool, u8, u32, u64, i32, i64, usize, String);
 
 impl<T: Make> Make for Option<T> {
     fn make(g: &mut Gen) -> Option<T> {
@@ -108,7 +111,7 @@ macro_rules! tuple {
 }
 tuple!(
     SegmentId, BlobDigest, Seq, BlobNo, BodyNo, SiteNo, BatchNo, ReadNo, TransferNo, Instant,
-    UnixMillis
+    UnixMillis, RuleId, PathHash
 );
 
 macro_rules! one_of {
@@ -124,6 +127,9 @@ one_of!(
     Loss: [Loss::Doubted, Loss::Gone],
     Action: Action::ALL,
     Cause: Cause::ALL,
+    ExportState: [
+        ExportState::Intent, ExportState::Placed, ExportState::Done, ExportState::Failed
+    ],
     SuccessCondition: [SuccessCondition::OnePeer, SuccessCondition::AllPeers],
 );
 
@@ -152,7 +158,13 @@ fields! {
     Meta { name, content_type, labels, instance, class, accepted_at, expires_at }
     Identity { name, fingerprint, not_after }
     PeerLimits { name, max_segment, max_offers }
-    Submission { meta, to, id, digest, size, content }
+    Submission { meta, to, id, digest, size, content, watched }
+    WatchedFile { rule, path, inode, size, modified }
+    FileMark { inode, modified }
+    InboxRule { id, from, label, name, command }
+    ExportRow { state, name, since, runs, next_attempt_after, exit, output, error, mark, tries }
+    DueExport { at, rule, seq, row, segment }
+    HereSegment { seq, segment, known }
     Offer { transfer, id, digest, size, to, origin, origin_seq, hops, meta }
     Receipt { id, site, when, outcome }
     Space { free, ledger, ballast_whole }
@@ -173,7 +185,7 @@ fields! {
     Found { held, blob, source, incoming, remembered, receipts }
     ReceiptRow { id, site, when, cause, back, pending, name, size, digest, expires_at, more }
     Held { seq, row, deliveries }
-    Kept { held, id, blob, digest, receipts, remembered }
+    Kept { held, id, blob, digest, receipts, remembered, exports }
     Expiring { key, what }
     RememberedRow { evicted_at, origin, origin_seq, seq }
     DueRow { key, segment, delivery }
@@ -183,7 +195,7 @@ fields! {
     PeerConfig { name, address, pin, inbound_quota, rate_limit, window }
     Route { to, via }
     Config {
-        name, peers, routes, success_condition, evict_on_relay, keep_relayed, remember_for,
+        name, peers, routes, inbox, success_condition, evict_on_relay, keep_relayed, remember_for,
         remember_max, keep_deadletter, keep_receipts, keep, scrub_rate, audit_max, max_retries, strict_attempts, backoff_initial, backoff_max,
         ack_timeout, expire_after, session_max_age, max_bytes, max_segments, max_segment, min_free,
         ledger_max, inline_max, buffered_bytes, session_bytes, peer_sessions, partial_ttl,
@@ -238,6 +250,9 @@ variants! {
         { let _ = g; Question::Status },
         Question::Progress(Make::make(g)),
         { let _ = g; Question::Stop },
+        { let _ = g; Question::InboxRun },
+        Question::InboxRetry(Make::make(g)),
+        Question::Unwatch(Make::make(g), Make::make(g)),
     }
     Answer: g {
         Answer::Lookup(Make::make(g)),
@@ -249,6 +264,10 @@ variants! {
         with!(g, Answer::Expiry { rows, more, next }),
         Answer::Oldest(Make::make(g)),
         Answer::Kept(Make::make(g)),
+        Answer::Picked(Make::make(g)),
+        with!(g, Answer::DueExports { rows, next }),
+        Answer::Exports(Make::make(g)),
+        with!(g, Answer::SegmentsHere { rows, last, end }),
     }
     Subject: g {
         Subject::Segment(Make::make(g), Make::make(g)),
@@ -260,7 +279,6 @@ variants! {
         Oldest::Audit(Make::make(g)),
         Oldest::Remembered(Make::make(g)),
         Oldest::Deadletters(Make::make(g)),
-        Answer::Picked(Make::make(g)),
     }
     Cursor: g { Cursor::Dead(Make::make(g)), Cursor::Seq(Make::make(g)) }
     Named: g {
@@ -272,6 +290,14 @@ variants! {
         with!(g, Picked::Rows { rows, next }),
         with!(g, Picked::Segments { held, next }),
         Picked::Named(Make::make(g)),
+    }
+    ExportStep: g {
+        with!(g, ExportStep::Named { name, mark }),
+        ExportStep::Lost(Make::make(g)),
+        { let _ = g; ExportStep::Placed },
+        with!(g, ExportStep::Ran { exit, output, error }),
+        ExportStep::Later(Make::make(g)),
+        ExportStep::Never(Make::make(g)),
     }
     SessionEvent: g {
         SessionEvent::Ready(Make::make(g)),
@@ -306,6 +332,7 @@ variants! {
         with!(g, Input::Checked { seen, missing }),
         with!(g, Input::Swept { folder, quarantined }),
         Input::Space(Make::make(g)),
+        with!(g, Input::Export { job, step }),
         { let _ = g; Input::Timer },
         { let _ = g; Input::Turn },
         { let _ = g; Input::Stop },

@@ -94,6 +94,7 @@ impl Site {
             digest,
             size: content.len() as u64,
             content: Content::Parked(handle),
+            watched: None,
         };
         let ticket = TransferNo(self.submitted);
         let event = SessionEvent::Submit { ticket, submission: Box::new(submission) };
@@ -146,7 +147,11 @@ impl Site {
             }
             Action::Errand(errand) => return self.inbox.extend(self.store.errand(errand)),
             Action::Halt(why) => panic!("halted: {why}"),
-            Action::Command(..) | Action::Dial { .. } | Action::Note(_) | Action::Drained => return,
+            Action::Command(..)
+            | Action::Dial { .. }
+            | Action::Export(_)
+            | Action::Note(_)
+            | Action::Drained => return,
         };
         self.inbox.push_back(Input::Session(PEER, event));
     }

@@ -81,14 +81,16 @@ impl Links {
 
     /// A connection, new or known.
     pub fn get(&mut self, conn: ConnId) -> &mut Link {
-        if !self.open.contains_key(&conn) {
-            if self.order.len() >= LINKS
-                && let Some(oldest) = self.order.pop_front()
-            {
-                self.open.remove(&oldest);
+        // What was used longest ago is forgotten: a session may outlive many dials that came to nothing.
+        match self.order.iter().position(|known| *known == conn) {
+            Some(at) => drop(self.order.remove(at)),
+            None if self.order.len() >= LINKS => {
+                let oldest = self.order.pop_front();
+                oldest.and_then(|oldest| self.open.remove(&oldest));
             }
-            self.order.push_back(conn);
+            None => {}
         }
+        self.order.push_back(conn);
         self.open.entry(conn).or_default()
     }
 }

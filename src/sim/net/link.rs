@@ -124,6 +124,11 @@ impl Lane {
         self.burst = (Span::default(), 0);
     }
 
+    /// It is another link from now on: nobody waits for what the old one had still to carry.
+    pub fn refit(&mut self, spec: LinkSpec) {
+        (self.spec, self.free_at) = (spec, Micros::ZERO);
+    }
+
     /// When `bytes` handed over now have left the sender.
     pub fn depart(&mut self, now: Micros, bytes: usize) -> Micros {
         if self.spec.bandwidth == 0 {

@@ -237,7 +237,7 @@ impl Net {
     /// What the link between two sites is like, for connections made from now on; latency and bandwidth
     /// for those that exist too.
     pub fn set_link(&mut self, a: SiteIx, b: SiteIx, spec: LinkSpec) {
-        self.roads.both(a, b, |lane| lane.spec = spec);
+        self.roads.both(a, b, |lane| lane.refit(spec));
     }
 
     /// A site's process listens, or does not. A host whose process listens has power.

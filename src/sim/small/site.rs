@@ -117,6 +117,7 @@ impl Client {
             digest: what.digest(),
             size: what.content().len() as u64,
             content,
+            watched: None,
         };
         SessionEvent::Submit { ticket: TICKET, submission: Box::new(submission) }
     }

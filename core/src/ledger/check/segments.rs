@@ -33,6 +33,9 @@ impl Check<'_> {
 
     fn segment(&mut self, seq: Seq, row: &SegmentRow) {
         self.sums.segment(row.from);
+        if row.unplaced == Some(true) {
+            self.sums.counts(MetaName::Unplaced);
+        }
         if row.loss != Some(Loss::Gone) {
             self.id(seq, row);
         }

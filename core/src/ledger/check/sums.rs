@@ -101,6 +101,7 @@ impl Check<'_> {
         let sums = [
             (MetaName::UsedBytes, tally.used),
             (MetaName::Segments, tally.segments),
+            (MetaName::Unplaced, counted(MetaName::Unplaced)),
             (MetaName::Remembered, counted(MetaName::Remembered)),
             (MetaName::AuditRows, counted(MetaName::AuditRows)),
         ];

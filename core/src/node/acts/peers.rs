@@ -61,12 +61,12 @@ impl Node {
     /// Whether the act would change anything about the peer.
     fn peer_changes(&self, site: SiteNo, act: &Act) -> bool {
         let Some(peer) = self.peers.get(&site) else { return false };
-        match act.action {
-            act::Action::HoldPeer => !peer.held,
-            act::Action::ReleasePeer => peer.held,
-            act::Action::Rekey => peer.rekey || peer.pin != self.new_pin(&peer.name, act),
-            _ => true,
+        if act.action == act::Action::Rekey {
+            return peer.rekey || peer.pin != self.new_pin(&peer.name, act);
         }
+        let holds = act.action == act::Action::HoldPeer;
+        let releases = act.action == act::Action::ReleasePeer;
+        !(holds && peer.held || releases && !peer.held)
     }
 
     /// The pin that a `rekey` gives.
@@ -80,23 +80,21 @@ impl Node {
         let pin = self.new_pin(&name, act);
         let configured = self.config.peers.iter().find(|p| p.name == name).and_then(|p| p.pin);
         let Some(peer) = self.peers.get_mut(&site) else { return };
-        match act.action {
-            act::Action::HoldPeer => peer.held = true,
-            act::Action::ReleasePeer => peer.held = false,
-            act::Action::Flush => {
+        if act.action == act::Action::Flush {
+            peer.is_alive();
+            peer.claim_at = crate::time::Instant::ZERO;
+            peer.full_streak = 0;
+            return;
+        }
+        if act.action == act::Action::Rekey {
+            peer.rekey = configured.is_some_and(|c| c.as_slice() != pin.as_slice());
+            peer.pin = pin;
+            if !peer.rekey {
                 peer.is_alive();
-                peer.claim_at = crate::time::Instant::ZERO;
-                peer.full_streak = 0;
-                return;
+                peer.last_error.clear();
             }
-            _ => {
-                peer.rekey = configured.is_some_and(|c| c.as_slice() != pin.as_slice());
-                peer.pin = pin;
-                if !peer.rekey {
-                    peer.is_alive();
-                    peer.last_error.clear();
-                }
-            }
+        } else {
+            peer.held = act.action == act::Action::HoldPeer;
         }
         let old = peer.session.filter(|_| act.action == act::Action::Rekey && peer.rekey);
         self.put_peer(site);

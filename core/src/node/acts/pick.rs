@@ -37,17 +37,14 @@ pub(super) enum Source {
 
 impl Source {
     pub fn first(act: &Act) -> Source {
-        match act.action {
-            Action::Forget => Source::Owed(None),
-            _ if !act.of.ids.is_empty() => Source::Named(0),
-            Action::Retry | Action::Purge => Source::Dead(None),
-            Action::Hold
-            | Action::Unhold
-            | Action::Release
-            | Action::HoldPeer
-            | Action::ReleasePeer
-            | Action::Flush
-            | Action::Rekey => Source::Segments(None),
+        if act.action == Action::Forget {
+            Source::Owed(None)
+        } else if !act.of.ids.is_empty() {
+            Source::Named(0)
+        } else if matches!(act.action, Action::Retry | Action::Purge) {
+            Source::Dead(None)
+        } else {
+            Source::Segments(None)
         }
     }
 }
@@ -196,9 +193,10 @@ impl Node {
     }
 
     fn take_row(&mut self, now: Now, doing: &mut Doing, row: Row) {
-        let unit = match doing.act.action {
-            Action::Retry => Unit::Lean(Lean::new(row.seq, row.site, row.delivery, &row.segment)),
-            _ => Unit::Row(Box::new(row)),
+        let unit = if doing.act.action == Action::Retry {
+            Unit::Lean(Lean::new(row.seq, row.site, row.delivery, &row.segment))
+        } else {
+            Unit::Row(Box::new(row))
         };
         self.take_unit(now, doing, unit);
     }

@@ -28,10 +28,11 @@ impl Node {
             let seq = held.seq;
             let Some((segment, deliveries)) = self.may_change(doing, *held) else { continue };
             doing.report.add("", segment.size);
-            match doing.act.action {
-                Action::Hold => self.hold_segment(seq, segment, deliveries, true),
-                Action::Unhold => self.hold_segment(seq, segment, deliveries, false),
-                _ => self.let_go(now, seq, segment, deliveries),
+            if doing.act.action == Action::Release {
+                self.let_go(now, seq, segment, deliveries);
+            } else {
+                let hold = doing.act.action == Action::Hold;
+                self.hold_segment(seq, segment, deliveries, hold);
             }
         }
     }
@@ -48,14 +49,27 @@ impl Node {
         }
         let (segment, deliveries) = self.current(&held);
         let named = !doing.act.of.ids.is_empty();
-        let left = match doing.act.action {
-            Action::Hold if segment.held => Some((Why::Already, "held already".to_string())),
-            Action::Unhold if !segment.held => Some((Why::Already, "not held".to_string())),
-            Action::Release if segment.let_go.is_some() => {
-                Some((Why::Already, "released already".to_string()))
+        let already = match doing.act.action {
+            Action::Hold if segment.held => Some("held already"),
+            Action::Unhold if !segment.held => Some("not held"),
+            Action::Release if segment.let_go.is_some() => Some("released already"),
+            Action::Hold
+            | Action::Unhold
+            | Action::Release
+            | Action::Retry
+            | Action::Purge
+            | Action::HoldPeer
+            | Action::ReleasePeer
+            | Action::Flush
+            | Action::Forget
+            | Action::Rekey => None,
+        };
+        let left = match already {
+            Some(text) => Some((Why::Already, text.to_string())),
+            None if doing.act.action == Action::Release => {
+                self.still_needed(doing.act.force, &deliveries)
             }
-            Action::Release => self.still_needed(doing.act.force, &deliveries),
-            _ => None,
+            None => None,
         };
         match left {
             None => Some((segment, deliveries)),

@@ -1,5 +1,5 @@
 //! Content that two sources offer at once: one sends, the others wait, and a slow one gives way
-//! (DESIGN 3.4).
+//! (DESIGN 3.4). What is left of a transfer waits for its source, and not for ever.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -71,5 +71,23 @@ impl Node {
         if let Some(blob) = blob.filter(waits) {
             self.doom_incoming(blob);
         }
+    }
+
+    /// Partials that nobody came back for.
+    pub(in crate::node) fn expire_partials(&mut self, now: Now) {
+        let over = |item: &Item| item.writer.is_none() && item.row.expires_at <= now.wall.0;
+        let blobs: Vec<BlobNo> =
+            self.incoming.items.iter().filter(|(_, i)| over(i)).map(|(b, _)| *b).collect();
+        for blob in blobs {
+            if self.stage.room(4) {
+                self.doom_incoming(blob);
+            }
+        }
+    }
+
+    pub(in crate::node) fn partials_deadline(&self) -> Option<u64> {
+        let waiting = self.incoming.items.values().filter(|i| i.writer.is_none());
+        // What is over already goes in the next turn anyway.
+        waiting.map(|i| i.row.expires_at).filter(|at| *at > self.now.wall.0).min()
     }
 }

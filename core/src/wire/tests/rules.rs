@@ -146,8 +146,8 @@ fn an_offer_with_values_that_cannot_be_taken_can_still_be_answered() {
     let label = |k: &str, v: usize| (k.to_owned(), "v".repeat(v));
     let cases: Vec<(Change, WireFault)> = vec![
         (
-            Box::new(|o| o.meta.name = "a/b".to_owned()),
-            WireFault::Meta(MetaFault::Name("a/b".to_owned())),
+            Box::new(|o| o.meta.name = "a//b".to_owned()),
+            WireFault::Meta(MetaFault::Name("a//b".to_owned())),
         ),
         (
             Box::new(|o| o.meta.name = "n".repeat(1_025)),

@@ -1,0 +1,78 @@
+//! Everything the node keeps in memory, read at its start and after a commit that found no space.
+
+use minicbor::Decode;
+
+use super::Table;
+use super::keys;
+use super::read::{InflightFound, Recovery, decode, pair, row};
+use super::rows::{CounterRow, DoomedRow, IncomingRow, InflightRow, MetaName, MetaRow, PeerRow};
+use crate::id::{BlobNo, SiteNo};
+use crate::store::{Snapshot, StoreFault};
+
+/// Everything the node keeps in memory.
+///
+/// # Errors
+/// When the store cannot be read, or one of these rows is corrupt.
+pub fn recovery(snapshot: &dyn Snapshot) -> Result<Recovery, StoreFault> {
+    let mut all = Recovery::default();
+    for name in MetaName::ALL {
+        let row: Option<MetaRow> = row(snapshot, Table::Meta, name.key())?;
+        all.meta.push((name, row.map_or(0, |r| r.value)));
+    }
+    each(snapshot, Table::Peers, &mut |key, row: PeerRow| {
+        if let Ok(number) = <[u8; 4]>::try_from(key) {
+            all.peers.push((SiteNo(u32::from_be_bytes(number)), row));
+        }
+    })?;
+    each(snapshot, Table::Counters, &mut |key, row: CounterRow| {
+        let mut rest = key;
+        if let (Some(site), [state]) = (keys::take(&mut rest), rest) {
+            all.counters.push((SiteNo(u32::from_be_bytes(site)), *state, row));
+        }
+    })?;
+    each(snapshot, Table::Inflight, &mut |key, epoch: InflightRow| {
+        if let Some((peer, seq)) = keys::parse_peer_seq(key) {
+            all.inflight.push(InflightFound { peer, seq, epoch, rows: None });
+        }
+    })?;
+    for found in &mut all.inflight {
+        found.rows = pair(snapshot, found.seq, found.peer)?;
+    }
+    each(snapshot, Table::Doomed, &mut |key, row: DoomedRow| {
+        all.doomed.extend(keys::parse_u64(key).map(|n| (BlobNo(n), row)));
+    })?;
+    each(snapshot, Table::Incoming, &mut |key, row: IncomingRow| {
+        all.incoming.extend(keys::parse_u64(key).map(|n| (BlobNo(n), row.clone())));
+    })?;
+    Ok(all)
+}
+
+fn each<R>(
+    snapshot: &dyn Snapshot,
+    table: Table,
+    visit: &mut dyn FnMut(&[u8], R),
+) -> Result<(), StoreFault>
+where
+    R: for<'b> Decode<'b, ()>,
+{
+    let mut fault = None;
+    snapshot.scan(table, &[], &mut |key, value| match decode(table, key, value) {
+        Ok(row) => {
+            visit(key, row);
+            true
+        }
+        Err(why) => {
+            fault = Some(why);
+            false
+        }
+    })?;
+    fault.map_or(Ok(()), Err)
+}
+
+impl Recovery {
+    /// A counter of `meta`; 0 when there is none.
+    #[must_use]
+    pub fn meta_value(&self, name: MetaName) -> u64 {
+        self.meta.iter().find(|(n, _)| *n == name).map_or(0, |(_, value)| *value)
+    }
+}

@@ -1,0 +1,48 @@
+//! Who may claim now, and how much: sessions, contact windows, rates.
+
+use super::Node;
+use crate::id::{ConnId, SiteNo, TransferNo};
+use crate::time::Now;
+
+impl Node {
+    /// Counts what is under way to peers that have a rate, for the claims of this turn.
+    pub(super) fn count_ahead(&mut self) {
+        let sessions = self.conns.values_mut().filter_map(|c| c.peer.as_mut());
+        for session in sessions.filter(|s| s.ahead.is_bounded()) {
+            session.ahead = session.ahead.emptied();
+            for segment in session.transfers.values().filter_map(|(seq, _)| self.book.segment(*seq))
+            {
+                session.ahead.add(segment.meta.class, segment.size);
+            }
+        }
+    }
+
+    /// The session that may claim for a peer now.
+    pub(super) fn claimant(&self, now: Now, site: SiteNo) -> Option<ConnId> {
+        let peer = self.peers.get(&site)?;
+        let hop = self.peers.get(&peer.hop())?;
+        let conn = hop.session?;
+        let session = self.conns.get(&conn)?.peer.as_ref()?;
+        let limits = session.ready.as_ref()?;
+        let most = hop.trust.min(limits.max_offers as usize);
+        let open = !peer.held
+            && !hop.held
+            && hop.contact.is_open(now.wall)
+            && now.mono >= hop.claim_at
+            && now.mono < session.retires_at
+            && session.transfers.len() < most;
+        open.then_some(conn)
+    }
+
+    /// Content of an attempt is on its way.
+    pub(super) fn progress(&mut self, conn: ConnId, transfer: TransferNo, sent: u64) {
+        let Some(session) = self.conns.get(&conn).and_then(|c| c.peer.as_ref()) else { return };
+        let Some((seq, sites)) = session.transfers.get(&transfer) else { return };
+        for site in sites {
+            let flight = self.peers.get_mut(site).and_then(|p| p.flights.get_mut(seq));
+            if let Some(flight) = flight {
+                flight.sent = sent;
+            }
+        }
+    }
+}

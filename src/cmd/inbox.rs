@@ -1,0 +1,156 @@
+//! `consign inbox`: what inbox rules have given out, what they have still to do, and trying again.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use clap::{Args, Subcommand};
+
+use super::ls::short;
+use super::screen::{Screen, standard};
+use crate::admin::exports::{Done, Export, Exports};
+use crate::client::Api;
+use crate::exit::{Exit, Failure, Global};
+use crate::human::{self, Align};
+
+/// Shows and steers what inbox rules give out.
+#[derive(Args, Clone, Debug)]
+pub struct InboxArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum What {
+    /// Lists what has still to be given out, and what failed
+    Ls {
+        /// What is done too
+        #[arg(short, long)]
+        all: bool,
+    },
+    /// Tries the exports of a segment again that failed or wait
+    Retry {
+        /// Its id, or the first 6 digits or more
+        #[arg(value_name = "ID", value_parser = super::id)]
+        id: String,
+    },
+    /// Gives out what is here already too: rules begin by themselves only with what arrives
+    Run,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When the daemon cannot be reached or refuses.
+pub fn run(args: InboxArgs, global: &Global, socket: &Path) -> Result<Exit, Failure> {
+    standard(global, |screen| {
+        let mut api = Api::new(socket);
+        match args.what {
+            What::Ls { all } => list(all, &mut api, screen, SystemTime::now()),
+            What::Retry { id } => {
+                let target = format!("/v1/segments/{id}/exports/retry");
+                act(&target, "tried again", &mut api, screen)
+            }
+            What::Run => act("/v1/exports/run", "begun", &mut api, screen),
+        }
+    })
+}
+
+fn act(target: &str, word: &str, api: &mut Api, screen: &mut Screen<'_>) -> Result<Exit, Failure> {
+    let done: Done = api.json("POST", target)?;
+    if screen.is_json() {
+        screen.object(&done)?;
+    } else if done.count > 0 {
+        screen.line(&format!("{} {word}", human::count(done.count, "export")));
+    } else {
+        screen.note("there is nothing to do");
+    }
+    Ok(if done.count > 0 { Exit::Done } else { Exit::NoMatch })
+}
+
+const HEAD: [(&str, Align); 7] = [
+    ("ID", Align::Left),
+    ("NAME", Align::Left),
+    ("DIR", Align::Left),
+    ("STATE", Align::Left),
+    ("RUNS", Align::Right),
+    ("NEXT TRY", Align::Left),
+    ("LAST ERROR", Align::Left),
+];
+
+fn list(
+    all: bool,
+    api: &mut Api,
+    screen: &mut Screen<'_>,
+    now: SystemTime,
+) -> Result<Exit, Failure> {
+    let mut rows = Vec::new();
+    let (mut from, mut shown) = (None::<String>, 0_u64);
+    loop {
+        let mut target = "/v1/exports?".to_owned();
+        if all {
+            target.push_str("all=1&");
+        }
+        if let Some(from) = &from {
+            target.push_str(&format!("from={from}"));
+        }
+        let page: Exports = api.json("GET", target.trim_end_matches(['?', '&']))?;
+        for export in &page.exports {
+            shown += 1;
+            if screen.is_json() {
+                screen.object(export)?;
+            } else {
+                rows.push(row(export, now));
+            }
+        }
+        match page.next {
+            Some(next) => from = Some(next),
+            None => break,
+        }
+    }
+    if !rows.is_empty() {
+        screen.line(human::table(&HEAD, &rows).trim_end());
+    }
+    if shown == 0 {
+        screen.note(if all { "nothing was given out yet" } else { "everything is given out" });
+    }
+    Ok(Exit::Done)
+}
+
+fn row(export: &Export, now: SystemTime) -> Vec<String> {
+    let id = if export.id.is_empty() { "gone".into() } else { short(&export.id) };
+    let name = if export.file.is_empty() { &export.name } else { &export.file };
+    let dir = if export.dir.is_empty() { "no such rule" } else { &export.dir };
+    // The last line that a command printed says more than its exit status.
+    let printed = export.output.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+    let error = match (export.error.as_str(), printed) {
+        ("", _) => String::new(),
+        (error, "") => error.to_owned(),
+        (error, printed) => format!("{error}: {printed}"),
+    };
+    let next = export.next_attempt_at.as_ref().map(|at| human::until(at, now));
+    let (state, runs) = (export.state.clone(), export.runs.to_string());
+    vec![id, name.clone(), dir.to_owned(), state, runs, next.unwrap_or_default(), error]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_what_failed_and_what_the_command_said_last() {
+        let export = Export {
+            id: "ab".repeat(32),
+            name: "a.csv".into(),
+            dir: "in".into(),
+            state: "failed".into(),
+            runs: 8,
+            exit: Some(3),
+            output: "first\nno such table\n\n".into(),
+            error: "the command ended with exit status: 3".into(),
+            ..Export::default()
+        };
+        let cells = row(&export, SystemTime::UNIX_EPOCH);
+        let error = "the command ended with exit status: 3: no such table";
+        assert_eq!(cells, ["abababababab", "a.csv", "in", "failed", "8", "", error]);
+    }
+}
