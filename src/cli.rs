@@ -96,8 +96,13 @@ enum Command {
     Inbox(cmd::inbox::InboxArgs),
     /// Shows watched directories
     Watch(cmd::watch::WatchArgs),
+    /// Says that the clock is right after a step of it
+    #[command(subcommand)]
+    Clock(cmd::clock::ClockCommand),
     /// Stops the site: no new segments, what is in flight is finished
     Stop(cmd::stop::StopArgs),
+    /// Checks a data directory that no site runs on, and mends it
+    Fsck(cmd::fsck::FsckArgs),
     /// Shows two sites at work in this process
     Demo(cmd::demo::DemoArgs),
     /// Measures a relay between two sites on this machine
@@ -211,7 +216,9 @@ fn dispatch(command: Command, global: &Global, socket: Option<PathBuf>) -> Resul
         Command::Audit(args) => cmd::audit::run(args, global, &at()?)?,
         Command::Inbox(args) => cmd::inbox::run(args, global, &at()?)?,
         Command::Watch(args) => cmd::watch::run(args, global, &at()?)?,
+        Command::Clock(command) => cmd::clock::run(command, global, &at()?)?,
         Command::Stop(args) => cmd::stop::run(args, global, &at()?)?,
+        Command::Fsck(args) => cmd::fsck::run(&args, global)?,
         Command::Demo(args) => cmd::demo::run(&args, global)?,
         Command::Bench(args) => cmd::bench::run(&args, global)?,
         Command::Replay(args) => cmd::replay::run(&args, global)?,

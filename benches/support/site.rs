@@ -179,7 +179,6 @@ impl Site {
                     Promise::Ack { .. }
                     | Promise::Accept { .. }
                     | Promise::Accepted { .. }
-                    | Promise::Done { .. }
                     | Promise::Receipt(_)
                     | Promise::ReceiptOk { .. }
                     | Promise::Done { .. } => {}

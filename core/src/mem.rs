@@ -17,6 +17,7 @@ mod tests;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 use bytes::Bytes;
 
 pub use blobs::BlobFile;
@@ -25,11 +26,13 @@ pub use tables::MemSnapshot;
 
 use crate::id::{BlobNo, ConnId, Handle};
 use crate::ledger::read::{self, ReadRequest};
+use crate::ledger::read_scrub::ScrubItem;
 use crate::ledger::rows::{Body, MetaName, MetaRow};
 use crate::ledger::{Table, codec, keys};
 use crate::node::Input;
 use crate::store::{
-    Batch, CommitFault, Errand, Op, ReadResult, Space, StoreEvent, StoreFault, StoreRequest,
+    Batch, CommitFault, Errand, Op, ReadResult, ScrubFault, Space, StoreEvent, StoreFault,
+    StoreRequest,
 };
 
 /// Longest key a store takes, in bytes.
@@ -268,7 +271,26 @@ impl MemStore {
                 self.restore_ballast();
                 Some(Input::Space(self.space()))
             }
+            Errand::Scrub { items, .. } => {
+                let looked = items.iter().map(|item| (item, self.scrub(item)));
+                let mut bad = Vec::new();
+                let mut bytes = 0;
+                for (item, result) in looked {
+                    match result {
+                        Ok(len) => bytes += len,
+                        Err(fault) => bad.push((item.seq, fault)),
+                    }
+                }
+                Some(Input::Scrubbed { seen: items.len() as u64, bytes, bad })
+            }
         }
+    }
+
+    /// Compares content with its digest; how many bytes were read.
+    fn scrub(&self, item: &ScrubItem) -> Result<u64, ScrubFault> {
+        let data = self.content(item.body, 0, usize::MAX).map_err(|_| ScrubFault::Missing)?;
+        let right = *blake3::hash(&data).as_bytes() == item.digest.0;
+        if right { Ok(data.len() as u64) } else { Err(ScrubFault::Corrupt) }
     }
 
     fn len(&self, body: Body) -> Option<u64> {

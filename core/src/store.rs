@@ -16,6 +16,7 @@ use bytes::Bytes;
 
 use crate::id::{BatchNo, BlobNo, BodyNo, ConnId, Handle, ReadNo, Seq, TransferNo};
 use crate::ledger::read::{ReadAnswer, ReadRequest};
+use crate::ledger::read_scrub::ScrubItem;
 use crate::ledger::rows::Body;
 use crate::ledger::{Table, codec};
 use crate::node::Input;
@@ -399,6 +400,24 @@ pub enum Errand {
     },
     /// Look at the disk, make the ballast whole if there is room. Answered by [`Input::Space`].
     Probe,
+    /// Read this content and compare it with its digest, beside everything else and without pushing
+    /// out what others read. Answered by [`Input::Scrubbed`].
+    Scrub {
+        /// The content, in order.
+        items: Vec<ScrubItem>,
+        /// At most so many bytes a second.
+        rate: u64,
+    },
+}
+
+/// What is wrong with content that was compared with its digest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum ScrubFault {
+    /// It is not what was accepted.
+    Corrupt,
+    /// It is not there.
+    Missing,
 }
 
 /// Where a store sends what it has done. Called from the store's threads; must not block.

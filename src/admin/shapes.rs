@@ -173,12 +173,21 @@ pub struct Status {
     pub reconciled: (u64, u64),
     /// Whether it is stopping.
     pub stopping: bool,
+    /// Whether nothing expires because a step of the clock is not confirmed.
+    #[serde(default)]
+    pub clock_held: bool,
     /// Refusals since the start, by code.
     #[serde(default)]
     pub refusals: BTreeMap<String, u64>,
     /// Operators' acts since the start, by action.
     #[serde(default)]
     pub acts: BTreeMap<String, u64>,
+    /// Rows in quarantine.
+    #[serde(default)]
+    pub quarantined: u64,
+    /// How far content was compared with its digests.
+    #[serde(default)]
+    pub scrub: Scrub,
     /// Peers by name.
     pub peers: Vec<Peer>,
     /// Watched directories.
@@ -219,6 +228,21 @@ impl Peers {
     pub fn of(node: &node::Status) -> Peers {
         Peers { schema: Peers::SCHEMA.into(), peers: node.peers.iter().map(Peer::of).collect() }
     }
+}
+
+/// How far content was compared with its digests.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scrub {
+    /// When the last pass over everything ended.
+    pub last: Option<String>,
+    /// Whether a pass is under way.
+    pub running: bool,
+    /// Pieces of content since the start.
+    pub items: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Segments whose content was found to be wrong or gone, since the start.
+    pub corrupt: u64,
 }
 
 /// Room for content.
@@ -308,6 +332,15 @@ pub struct Count {
     pub bytes: u64,
 }
 
+/// An operator has said that the clock is right.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clock {
+    /// `consign.clock/1`
+    pub schema: String,
+    /// Whether a step of it was waiting for that.
+    pub was_held: bool,
+}
+
 /// The node is stopping.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stopping {
@@ -360,8 +393,17 @@ impl Status {
             reconciling: node.reconciling,
             reconciled: node.reconciled,
             stopping: node.stopping,
+            clock_held: node.clock_held,
             refusals: counted(Refusal::ALL.iter().map(|r| r.word()), &node.refusals),
             acts: counted(Action::ALL.iter().map(|a| a.word()), &node.acts),
+            quarantined: node.quarantined,
+            scrub: Scrub {
+                last: node.scrub.last.map(rfc3339),
+                running: node.scrub.running,
+                items: node.scrub.items,
+                bytes: node.scrub.bytes,
+                corrupt: node.scrub.corrupt,
+            },
             peers: node.peers.iter().map(Peer::of).collect(),
             watch: context.watch.all().into_iter().map(Watch::of).collect(),
         }

@@ -3,8 +3,10 @@
 mod acts;
 pub mod audit;
 pub mod bench;
+pub mod clock;
 pub mod deadletter;
 pub mod demo;
+pub mod fsck;
 pub mod get;
 pub mod hold;
 pub mod inbox;

@@ -90,6 +90,7 @@ fn text(status: &Status, before: Option<(&Status, Duration)>, now: SystemTime) -
     };
     let words = [
         (status.stopping, "stopping"),
+        (status.clock_held, "clock stepped, nothing expires: consign clock confirm"),
         (status.reconciling, checking.as_str()),
         (status.storage.full, "full: new segments are refused until there is room"),
         (!status.ledger.ballast_whole, "the ballast is not whole"),
@@ -100,6 +101,13 @@ fn text(status: &Status, before: Option<(&Status, Duration)>, now: SystemTime) -
     if status.unplaced > 0 {
         let segments = human::count(status.unplaced, "segment");
         text.push_str(&format!("      {segments} unplaced: consign show says why"));
+    }
+    if status.quarantined > 0 {
+        text.push_str(&format!("      {} in quarantine", human::count(status.quarantined, "row")));
+    }
+    if status.scrub.corrupt > 0 {
+        let found = human::count(status.scrub.corrupt, "segment");
+        text.push_str(&format!("      the content of {found} is damaged"));
     }
     text.push('\n');
     if status.peers.is_empty() {

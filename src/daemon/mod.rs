@@ -24,6 +24,7 @@ use consign_core::node::Note;
 use crate::config::{Runtime, Settings};
 use crate::exit::{Exit, Failure};
 use crate::watch::Watchers;
+pub(crate) use open::not_opened;
 use socket::SocketFile;
 
 /// Sees every note of the node; called on its thread, must be quick.

@@ -183,7 +183,7 @@ fn not_recovered(e: &RecoverError) -> Failure {
 }
 
 /// A refusal of the data directory, with its exit code.
-fn not_opened(e: &OpenError) -> Failure {
+pub(crate) fn not_opened(e: &OpenError) -> Failure {
     let (exit, code) = match e {
         OpenError::Locked { .. } => (Exit::Failed, "CN0515"),
         OpenError::FileSystem { .. } => (Exit::Config, "CN0516"),

@@ -48,6 +48,8 @@ pub(crate) struct DataDir {
     pub(crate) root: OwnedFd,
     blobs: OwnedFd,
     quarantine: OwnedFd,
+    /// Whether it is there: not in every copy that is looked at.
+    has_quarantine: bool,
 }
 
 /// What stands under a name.
@@ -75,7 +77,31 @@ impl DataDir {
             Err(Errno::ACCESS | Errno::PERM) => {}
             Err(why) => return Err(why),
         }
-        Ok(DataDir { path: path.to_owned(), root, blobs, quarantine })
+        Ok(DataDir { path: path.to_owned(), root, blobs, quarantine, has_quarantine: true })
+    }
+
+    /// Opens the parts of a directory to look at them: nothing is made, and nothing can be set aside.
+    /// `None` when there is no content.
+    pub(crate) fn view(path: &Path, root: OwnedFd) -> Result<Option<DataDir>, Errno> {
+        let open = |name| rustix::fs::openat(&root, name, AS_DIR, Mode::empty());
+        let blobs = match open(name::BLOBS) {
+            Err(Errno::NOENT) => return Ok(None),
+            other => other?,
+        };
+        let quarantine = match open(name::QUARANTINE) {
+            Err(Errno::NOENT) => None,
+            other => Some(other?),
+        };
+        // Where there is none, another folder stands in, and nobody looks there.
+        let empty = rustix::io::fcntl_dupfd_cloexec(&blobs, 0)?;
+        let has_quarantine = quarantine.is_some();
+        let quarantine = quarantine.unwrap_or(empty);
+        Ok(Some(DataDir { path: path.to_owned(), root, blobs, quarantine, has_quarantine }))
+    }
+
+    /// Names of what was set aside.
+    pub(crate) fn aside(&self) -> Result<Vec<OsString>, Errno> {
+        if self.has_quarantine { entries(&self.quarantine) } else { Ok(Vec::new()) }
     }
 
     /// Whether any content folder holds anything.
@@ -191,6 +217,13 @@ pub(crate) fn folder_of(blob: BlobNo) -> u8 {
 /// The name of a content folder: two hex digits.
 pub(crate) fn folder_name(folder: u8) -> String {
     format!("{folder:02x}")
+}
+
+/// The number that an entry of a content folder bears, if it is one of that folder.
+pub(crate) fn number_in(folder: u8, entry: &OsStr) -> Option<BlobNo> {
+    let text = entry.to_str()?;
+    let blob = text.parse().map(BlobNo).ok()?;
+    (folder_of(blob) == folder && blob.to_string() == text).then_some(blob)
 }
 
 /// What stands under `name`, links not followed.

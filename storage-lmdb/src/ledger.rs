@@ -12,7 +12,9 @@ use consign_core::ledger::rows::{MetaName, MetaRow};
 use consign_core::ledger::{Table, codec};
 use consign_core::store::{Snapshot, StoreFault};
 use heed::types::Bytes;
-use heed::{CommitOrAbort, Database, Env, EnvOpenOptions, MdbError, RoTxn, RwTxn, WithoutTls};
+use heed::{
+    CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, MdbError, RoTxn, RwTxn, WithoutTls,
+};
 
 /// How many tables there are.
 const TABLES: usize = Table::ALL.len();
@@ -45,14 +47,24 @@ pub(crate) struct Ledger {
 impl Ledger {
     /// Opens the environment only: no page but the two meta pages has been touched.
     pub(crate) fn open_env(path: &Path, map: u64) -> Result<Env<WithoutTls>, heed::Error> {
+        Ledger::open_env_with(path, map, EnvFlags::empty())
+    }
+
+    /// As [`Ledger::open_env`]; without LMDB's lock only by whoever reads and keeps writers away.
+    pub(crate) fn open_env_with(
+        path: &Path,
+        map: u64,
+        flags: EnvFlags,
+    ) -> Result<Env<WithoutTls>, heed::Error> {
         let mut size = map.max(MAP_MIN);
         loop {
             let mut options = EnvOpenOptions::new().read_txn_without_tls();
             options.map_size(usize::try_from(size).unwrap_or(usize::MAX));
             options.max_dbs(MAX_DBS).max_readers(MAX_READERS);
             // SAFETY: the directory is locked against other processes, the path is on a local file
-            // system, and no code of ours writes or truncates the file.
-            match unsafe { options.open(path) } {
+            // system, and no code of ours writes or truncates the file. LMDB's own lock is left out
+            // only together with writing.
+            match unsafe { options.flags(flags).open(path) } {
                 Err(heed::Error::Io(why))
                     if why.raw_os_error() == Some(libc::ENOMEM) && size / 2 >= MAP_MIN =>
                 {
@@ -71,6 +83,11 @@ impl Ledger {
             None => create_tables(&env)?,
         };
         Ok(Ledger { env, tables, damage: Arc::default() })
+    }
+
+    /// What it is made of, for whoever uses it alone.
+    pub(crate) fn into_parts(self) -> (Env<WithoutTls>, [Db; TABLES]) {
+        (self.env, self.tables)
     }
 
     /// A table.
@@ -198,7 +215,8 @@ fn create_tables(env: &Env<WithoutTls>) -> Result<[Db; TABLES], heed::Error> {
     Ok(made.commit().expect("the closure above never aborts"))
 }
 
-fn whole<T>(all: Vec<T>) -> [T; TABLES] {
+/// One for each table.
+pub(crate) fn whole<T>(all: Vec<T>) -> [T; TABLES] {
     match all.try_into() {
         Ok(all) => all,
         Err(_) => unreachable!("one database was pushed for each table"),

@@ -39,6 +39,7 @@ mod ledger;
 mod open;
 mod readers;
 mod remover;
+mod scrubber;
 mod shape;
 mod shared;
 mod space;
@@ -48,5 +49,7 @@ mod tests;
 mod writer;
 
 pub use ledger::LmdbSnapshot;
-pub use open::{OpenError, OpenOptions};
+pub use open::{
+    Aside, Compacted, HowFiles, Offline, OfflineSnapshot, OpenError, OpenOptions, WatchFiles,
+};
 pub use store::{Content, LmdbStore};

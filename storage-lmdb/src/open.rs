@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use consign_core::ledger::FORMAT;
 use consign_core::ledger::read::{self, Recovery};
+use consign_core::store::StoreFault;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -15,6 +16,10 @@ use crate::dir::{self, DataDir, FILE_MODE, Thing, name};
 use crate::ledger::Ledger;
 use crate::shape;
 use crate::space::Ballast;
+
+mod offline;
+
+pub use offline::{Aside, Compacted, HowFiles, Offline, OfflineSnapshot, WatchFiles};
 
 /// How a store is opened.
 #[derive(Clone, Debug)]
@@ -82,8 +87,8 @@ pub enum OpenError {
     Marker(PathBuf),
     /// There is a ledger with rows, but no marker.
     #[error(
-        "{dir} has a ledger but no FORMAT file, so its format is unknown; if it was restored from \
-         a copy, restore FORMAT too"
+        "{dir} has a ledger but no FORMAT file, so its format is unknown; `consign fsck --repair` \
+         makes it anew if the ledger is of this format"
     )]
     MarkerMissing {
         /// The data directory.
@@ -91,8 +96,8 @@ pub enum OpenError {
     },
     /// There is a marker or content, but no ledger.
     #[error(
-        "{ledger} is missing beside existing content; restore the whole directory \
-         from one copy, or move it away to begin anew"
+        "{ledger} is missing beside existing content; put a copy of the ledger back and run \
+         `consign fsck --restored`, or move the directory away to begin anew"
     )]
     LedgerMissing {
         /// Where it should be.
@@ -100,8 +105,8 @@ pub enum OpenError {
     },
     /// The ledger has no rows beside existing content, or no bytes at all.
     #[error(
-        "{ledger} is empty beside existing content; restore the whole directory \
-         from one copy, or move it away to begin anew"
+        "{ledger} is empty beside existing content; put a copy of the ledger back and run \
+         `consign fsck --restored`, or move the directory away to begin anew"
     )]
     LedgerEmpty {
         /// The file.
@@ -109,8 +114,9 @@ pub enum OpenError {
     },
     /// The ledger is shorter than what it says it holds.
     #[error(
-        "{ledger} is cut short: {have} bytes, but page {page} of {size} bytes is in use; restore \
-         the whole directory from one copy, or move it away to begin anew"
+        "{ledger} is cut short: {have} bytes, but page {page} of {size} bytes is in use; put \
+         a copy of the ledger back and run `consign fsck --restored`, or move the directory away to \
+         begin anew"
     )]
     LedgerTruncated {
         /// The file.
@@ -124,13 +130,23 @@ pub enum OpenError {
     },
     /// The ledger cannot be read.
     #[error(
-        "{ledger} cannot be read: {why}; restore the whole directory from one copy, or \
-         move it away to begin anew"
+        "{ledger} cannot be read: {why}; put a copy of the ledger back and run `consign fsck \
+         --restored`, or move the directory away to begin anew"
     )]
     LedgerUnreadable {
         /// The file.
         ledger: PathBuf,
-        /// What LMDB or the row codec said.
+        /// What LMDB said.
+        why: String,
+    },
+    /// A row that everything rests on cannot be read.
+    #[error(
+        "{ledger} has a row that cannot be gone without: {why}; `consign fsck --repair` mends it"
+    )]
+    RowsUnreadable {
+        /// The file.
+        ledger: PathBuf,
+        /// What the row codec said.
         why: String,
     },
     /// An error of the system.
@@ -203,23 +219,30 @@ pub(crate) fn open(options: &OpenOptions) -> Result<Opened, OpenError> {
 }
 
 fn open_ledger(path: &Path, file: &Path, options: &OpenOptions) -> Result<Ledger, OpenError> {
-    match shape::check(file) {
-        Ok(()) => {}
-        Err(shape::Fault::Short { have, page, size }) => {
-            return Err(OpenError::LedgerTruncated { ledger: file.to_owned(), have, page, size });
-        }
-        Err(shape::Fault::Unreadable(why)) => {
-            return Err(OpenError::LedgerUnreadable { ledger: file.to_owned(), why });
-        }
-    }
+    judge_shape(file)?;
     let open = || Ledger::open(Ledger::open_env(&path.join(name::LEDGER), options.map_bytes)?);
     open().map_err(|why| unreadable(file, &why))
+}
+
+fn judge_shape(file: &Path) -> Result<(), OpenError> {
+    let ledger = file.to_owned();
+    match shape::check(file) {
+        Ok(()) => Ok(()),
+        Err(shape::Fault::Short { have, page, size }) => {
+            Err(OpenError::LedgerTruncated { ledger, have, page, size })
+        }
+        Err(shape::Fault::Unreadable(why)) => Err(OpenError::LedgerUnreadable { ledger, why }),
+    }
 }
 
 fn recover(ledger: &Ledger, file: &Path) -> Result<Recovery, OpenError> {
     let snapshot = ledger.snapshot();
     snapshot.and_then(|snapshot| read::recovery(&snapshot)).map_err(|why| {
-        OpenError::LedgerUnreadable { ledger: file.to_owned(), why: why.to_string() }
+        let (ledger, text) = (file.to_owned(), why.to_string());
+        match why {
+            StoreFault::Corrupt(_) => OpenError::RowsUnreadable { ledger, why: text },
+            _ => OpenError::LedgerUnreadable { ledger, why: text },
+        }
     })
 }
 

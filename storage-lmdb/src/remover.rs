@@ -235,10 +235,7 @@ fn known(
     let snapshot = shared.ledger.snapshot()?;
     let mut all = Vec::with_capacity(entries.len());
     for entry in entries {
-        let text = entry.to_str().unwrap_or_default();
-        let blob = text.parse().map(BlobNo).ok();
-        let own = |b: &BlobNo| dir::folder_of(*b) == number && b.to_string() == text;
-        all.push(match blob.filter(own) {
+        all.push(match dir::number_in(number, entry) {
             None => Known::No,
             Some(blob) if blob >= below => Known::New,
             Some(blob) => {

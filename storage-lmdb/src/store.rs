@@ -19,7 +19,7 @@ use crate::ledger::LmdbSnapshot;
 use crate::open::{self, OpenError, OpenOptions, Opened};
 use crate::readers::{self, Ask, NodeRead, Queue};
 use crate::shared::{Shared, locked, spawn};
-use crate::{blobs, remover, writer};
+use crate::{blobs, remover, scrubber, writer};
 
 /// Threads that serve sessions' reads.
 const READERS: usize = 2;
@@ -35,6 +35,7 @@ pub struct LmdbStore {
     queue: Arc<Queue>,
     blobs: [Sender<blobs::Job>; BLOB_WRITERS],
     remover: Sender<remover::Job>,
+    scrubber: Sender<scrubber::Job>,
     waiting: Mutex<Option<Waiting>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Held as long as the store is.
@@ -47,6 +48,7 @@ struct Waiting {
     node_reader: Receiver<NodeRead>,
     blobs: [Receiver<blobs::Job>; BLOB_WRITERS],
     remover: Receiver<remover::Job>,
+    scrubber: Receiver<scrubber::Job>,
 }
 
 impl LmdbStore {
@@ -65,11 +67,13 @@ impl LmdbStore {
         let (blob_a, blob_a_jobs) = channel();
         let (blob_b, blob_b_jobs) = channel();
         let (remover, remover_jobs) = channel();
+        let (scrubber, scrubber_jobs) = channel();
         let waiting = Waiting {
             writer: writer_jobs,
             node_reader: node_reads,
             blobs: [blob_a_jobs, blob_b_jobs],
             remover: remover_jobs,
+            scrubber: scrubber_jobs,
         };
         let store = LmdbStore {
             shared,
@@ -77,6 +81,7 @@ impl LmdbStore {
             queue: Arc::default(),
             blobs: [blob_a, blob_b],
             remover,
+            scrubber,
             waiting: Mutex::new(Some(waiting)),
             threads: Mutex::default(),
             _lock: lock,
@@ -170,11 +175,12 @@ impl Store for LmdbStore {
         let Some(waiting) = locked(&self.waiting).take() else { return };
         self.shared.set_sink(sink);
         let mut threads = Vec::new();
-        let Waiting { writer, node_reader, blobs, remover } = waiting;
+        let Waiting { writer, node_reader, blobs, remover, scrubber } = waiting;
         let shared = &self.shared;
         threads.extend(spawn(shared, "ledger-writer", move |s| writer::run(s, &writer)));
         threads.extend(spawn(shared, "ledger-reader", move |s| readers::run_node(s, &node_reader)));
         threads.extend(spawn(shared, "remover", move |s| remover::run(s, &remover)));
+        threads.extend(spawn(shared, "scrubber", move |s| scrubber::run(s, &scrubber)));
         for jobs in blobs {
             threads.extend(spawn(shared, "blob-writer", move |s| blobs::run(s, &jobs)));
         }
@@ -241,6 +247,11 @@ impl Store for LmdbStore {
                 self.remover.send(remover::Job::Sweep(folder, below))
             }
             Errand::Probe => self.remover.send(remover::Job::Probe),
+            Errand::Scrub { items, rate } => {
+                // A store that stops has nobody left to tell.
+                let _ = self.scrubber.send(scrubber::Job::Scrub(items, rate));
+                return;
+            }
         };
         let Err(lost) = sent else { return };
         self.shared.node(match lost.0 {
@@ -264,6 +275,7 @@ impl Store for LmdbStore {
         let _ = self.shared.writer.send(writer::Job::Stop);
         let _ = self.node_reader.send(NodeRead::Stop);
         let _ = self.remover.send(remover::Job::Stop);
+        let _ = self.scrubber.send(scrubber::Job::Stop);
         for writer in &self.blobs {
             let _ = writer.send(blobs::Job::Stop);
         }

@@ -6,6 +6,7 @@ mod deadletters;
 mod deliver;
 mod disk;
 mod freeze;
+mod fsck;
 mod full;
 mod hostile;
 mod http;

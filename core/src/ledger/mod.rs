@@ -14,6 +14,7 @@ pub mod read_acts;
 pub mod read_export;
 mod read_receipts;
 mod read_recovery;
+pub mod read_scrub;
 mod read_upkeep;
 pub mod rows;
 pub mod rows_pickup;

@@ -12,6 +12,7 @@ use super::read_export::{
     DueExport, DueExports, HereSegment, due_exports, exports_of, segments_here,
 };
 pub use super::read_recovery::recovery;
+use super::read_scrub::{self, RawRow, ScrubItem, ScrubPage};
 pub use super::read_upkeep::{Bounded, Expiring, Kept, Oldest, Subject};
 use super::rows::{
     BlobRow, CounterRow, DeliveryRow, DigestRow, DoomedRow, IdRow, IncomingRow, InflightRow,
@@ -92,6 +93,17 @@ pub enum ReadRequest {
         /// The rules there are.
         rules: Vec<RuleId>,
     },
+    /// Content to be compared with its digest: that of the segments behind `after`.
+    Scrub {
+        /// Not this segment and none before it.
+        after: Option<Seq>,
+        /// At most so much.
+        page: ScrubPage,
+    },
+    /// These segments and all that share their content, with their deliveries.
+    Sharers(Vec<Seq>),
+    /// The values of these rows as they are.
+    Raw(Vec<(Table, Vec<u8>)>),
 }
 
 /// One segment to look up.
@@ -179,6 +191,9 @@ pub struct Recovery {
     pub doomed: Vec<(BlobNo, DoomedRow)>,
     /// Content being received.
     pub incoming: Vec<(BlobNo, IncomingRow)>,
+    /// How many rows are in quarantine.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub quarantined: u64,
 }
 
 /// A read's answer.
@@ -259,6 +274,17 @@ pub enum Answer {
         /// Whether there is nothing behind it.
         end: bool,
     },
+    /// Content in the order of the segments that have it.
+    Scrub {
+        /// The content.
+        items: Vec<ScrubItem>,
+        /// The last segment that was looked at.
+        through: Option<Seq>,
+        /// Whether there is nothing behind it.
+        end: bool,
+    },
+    /// In the order asked; `None` where there is no row.
+    Raw(Vec<Option<RawRow>>),
 }
 
 /// Answers a request from a snapshot.
@@ -306,6 +332,9 @@ pub fn read(snapshot: &dyn Snapshot, request: &ReadRequest) -> ReadResult {
         ReadRequest::SegmentsHere { after, limit, rules } => {
             segments_here(snapshot, *after, *limit, rules)?
         }
+        ReadRequest::Scrub { after, page } => read_scrub::scrub(snapshot, *after, *page)?,
+        ReadRequest::Sharers(seqs) => read_scrub::sharers(snapshot, seqs)?,
+        ReadRequest::Raw(rows) => read_scrub::raw(snapshot, rows)?,
     };
     Ok(ReadAnswer { as_of: snapshot.as_of(), body })
 }

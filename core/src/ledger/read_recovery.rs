@@ -44,6 +44,10 @@ pub fn recovery(snapshot: &dyn Snapshot) -> Result<Recovery, StoreFault> {
     each(snapshot, Table::Incoming, &mut |key, row: IncomingRow| {
         all.incoming.extend(keys::parse_u64(key).map(|n| (BlobNo(n), row.clone())));
     })?;
+    snapshot.scan(Table::Quarantine, &[], &mut |_, _| {
+        all.quarantined += 1;
+        true
+    })?;
     Ok(all)
 }
 

@@ -358,11 +358,15 @@ pub enum MetaName {
     Remembered,
     /// Rows of `audit`.
     AuditRows,
+    /// The last segment whose content was looked at in the pass under way; 0 between passes.
+    ScrubNext,
+    /// When the last pass over all content ended (ms).
+    ScrubDone,
 }
 
 impl MetaName {
     /// Every name.
-    pub const ALL: [MetaName; 15] = [
+    pub const ALL: [MetaName; 17] = [
         MetaName::Format,
         MetaName::Boot,
         MetaName::Batch,
@@ -378,6 +382,8 @@ impl MetaName {
         MetaName::Unplaced,
         MetaName::Remembered,
         MetaName::AuditRows,
+        MetaName::ScrubNext,
+        MetaName::ScrubDone,
     ];
 
     /// The key in `meta`.
@@ -399,6 +405,8 @@ impl MetaName {
             MetaName::Unplaced => b"unplaced",
             MetaName::Remembered => b"remembered",
             MetaName::AuditRows => b"audit_rows",
+            MetaName::ScrubNext => b"scrub_next",
+            MetaName::ScrubDone => b"scrub_done",
         }
     }
 }

@@ -84,7 +84,14 @@ impl Node {
         let Some((class, key, row)) = next else { return false };
         let Some(segment) = self.book.segment(key.seq).cloned() else { return false };
         peer.shares.charge(class, segment.size);
-        if segment.meta.expires().is_some_and(|at| at <= now.wall) {
+        if segment.loss == Some(Loss::Gone) {
+            // What is known to be wrong is not sent.
+            self.stage.batch.del(Table::Due, &key.key());
+            self.give_up(now, site, key.seq, row, &segment, Cause::Corrupt);
+            self.book.release(key.seq);
+            return true;
+        }
+        if self.is_over(now, &segment) {
             self.stage.batch.del(Table::Due, &key.key());
             self.give_up(now, site, key.seq, row, &segment, Cause::Expired);
             self.book.release(key.seq);
@@ -250,7 +257,7 @@ impl Node {
                 if cause == Cause::Unreadable {
                     self.mark(seq, &segment, Loss::Doubted);
                 }
-                if segment.meta.expires().is_some_and(|at| at <= now.wall) {
+                if self.is_over(now, &segment) {
                     // It waited for this outcome only (DESIGN 3.2).
                     return self.give_up(now, site, seq, row, &segment, Cause::Expired);
                 }

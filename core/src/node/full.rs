@@ -163,10 +163,13 @@ impl Node {
                 Asked::Act => {}
                 // All of it begins anew, below.
                 Asked::Expiry | Asked::Oldest(_) | Asked::Exports | Asked::ExportAct => {}
+                Asked::Scrub | Asked::Sharers => {}
+                Asked::Aside(places) => self.aside.again(places),
             }
         }
         self.act_failed(out);
         self.upkeep.again();
+        self.scrub.again();
         self.bounds = Bounds::default();
         let found = core::mem::take(&mut self.found);
         self.pending.extend(found.into_iter().map(|(pending, ..)| pending));
@@ -330,6 +333,15 @@ impl Node {
         self.space = space;
         if self.short.as_ref().is_some_and(|s| s.need <= space.free || s.looks >= LOOKS) {
             self.short = None;
+        }
+        if matches!(self.mode, Mode::Normal)
+            && !space.ballast_whole
+            && !self.config.planted(Plant::G5)
+        {
+            // A run before this one has used it: it is made whole before anything grows (G5).
+            let probe_at = self.now.mono;
+            self.mode = Mode::Tight(Tight { tries: 0, probe_at, probes: 0 });
+            out.push(Action::Note(Note::Full { why: "the ballast is not whole".into() }));
         }
         let whole = space.ballast_whole || self.config.planted(Plant::G5);
         let roomy = whole && space.free >= self.min_free();

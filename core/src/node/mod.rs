@@ -18,17 +18,22 @@
 //! | `upkeep`, `bounds` | what becomes due by itself: expiry, retention, bounded tables |
 //! | `full` | a full disk |
 //! | `export`, `export_look`, `export_acts` | inbox rules |
+//! | `clock` | a clock that has stepped |
 //! | `recover`, `reconcile` | start-up |
+//! | `scrub`, `aside` | content compared with its digests; rows that cannot be read |
 //! | `status`, `stop` | questions; the orderly end |
 
 mod accept;
 mod acts;
 mod admit;
 mod again;
+mod aside;
 mod book;
 mod bounds;
+mod clock;
 mod conns;
 mod deliver;
+mod doom;
 mod evict;
 mod export;
 mod export_acts;
@@ -44,6 +49,7 @@ mod recover;
 mod remove;
 mod route;
 mod scanned;
+mod scrub;
 mod stage;
 mod status;
 mod stop;
@@ -60,7 +66,7 @@ pub(crate) use accept::inline_charge;
 pub use recover::RecoverError;
 pub use types::{
     Action, Addressed, Answer, Input, Note, PathHash, PeerStatus, Question, ReconcileSummary,
-    Shared, Status,
+    ScrubStatus, Shared, Status,
 };
 
 use alloc::boxed::Box;
@@ -81,8 +87,10 @@ use crate::store::{Batch, ReadResult, Space};
 use crate::time::{Instant, Now, UnixMillis};
 
 use accept::{Pending, What};
+use aside::{Aside, Place};
 use book::Book;
 use bounds::Bounds;
+use clock::ClockHold;
 use conns::Conn;
 use deliver::Settlement;
 use export::Exports;
@@ -91,6 +99,7 @@ use incoming::Incoming;
 use peer::Peer;
 use reconcile::Reconcile;
 use scanned::Page;
+use scrub::Scrub;
 use stage::{Stage, Verdict};
 use upkeep::Upkeep;
 
@@ -117,6 +126,9 @@ enum Asked {
     PassBack(ConnId),
     Expiry,
     Oldest(Bounded),
+    Scrub,
+    Sharers,
+    Aside(Vec<Place>),
 }
 
 /// The node. See the module's documentation. A copy goes its own way from then on: that is how every
@@ -151,9 +163,12 @@ pub struct Node {
     refusals: [u64; Refusal::ALL.len()],
     exports: Exports,
     reconcile: Reconcile,
+    scrub: Scrub,
+    aside: Aside,
     summary: ReconcileSummary,
     upkeep: Upkeep,
     bounds: Bounds,
+    clock: ClockHold,
     stopping: bool,
     drain_by: Instant,
     drained: bool,
@@ -191,8 +206,12 @@ impl Node {
             Input::Unlinked { blob, result } => self.unlinked(blob, result, out),
             Input::Checked { missing, .. } => self.checked(missing, out),
             Input::Swept { folder, quarantined } => self.swept(folder, quarantined),
+            Input::Scrubbed { seen, bytes, bad } => self.scrubbed(now, seen, bytes, bad),
             Input::Space(space) => self.space_is(space, out),
             Input::Export { job, step } => self.export_step(job, step),
+            Input::Clock { ahead } => {
+                self.clock_is_ahead(now, core::time::Duration::from_millis(ahead), out);
+            }
             Input::Timer => {}
             Input::Turn => self.turn(now, out),
             Input::Stop => self.stop(now, out),
@@ -304,6 +323,11 @@ impl Node {
             (Asked::Segments, Rows::Segments { rows, end }) => {
                 self.segments_read(now, rows, end, out)
             }
+            (Asked::Scrub, Rows::Scrub { items, through, end }) => {
+                self.scrub_read(now, items, through, end, out);
+            }
+            (Asked::Sharers, Rows::Held(held)) => self.sharers_read(now, held, as_of),
+            (Asked::Aside(places), Rows::Raw(rows)) => self.aside_read(now, places, rows),
             (Asked::Missing, Rows::Held(held)) => self.missing_read(now, held, as_of),
             (Asked::Expiry, Rows::Expiry { rows, more, next }) => {
                 open = true;
@@ -336,6 +360,7 @@ impl Node {
             return self.turn_down(out);
         }
         self.more = false;
+        self.tell_clock(out);
         self.rejudge(now, out);
         self.inflight_to_failed(now);
         self.start_waiting();
@@ -356,6 +381,8 @@ impl Node {
         self.dial(now, out);
         self.probe(now, out);
         self.reconcile_slice(out);
+        self.scrub_slice(now, out);
+        self.read_aside(out);
         self.drain(now, out);
     }
 
@@ -383,7 +410,7 @@ impl Node {
         let stuck = self.stuck_deadline();
         let due = [self.conns_deadline(), self.full_deadline(), self.due_deadline()];
         let due = due.into_iter().chain([self.upkeep_deadline(), self.exports_deadline()]);
-        due.chain([partials, stop, stuck]).flatten().min()
+        due.chain([partials, stop, stuck, self.scrub_deadline()]).flatten().min()
     }
 
     /// When the next delivery of a live session is due that is not due now.

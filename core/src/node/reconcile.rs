@@ -110,9 +110,13 @@ impl Node {
         while self.stage.room(10) {
             let Some(found) = self.reconcile.startup.pop_front() else { return };
             let InflightFound { peer, seq, epoch, rows } = *found;
+            let unreadable = rows.is_none();
             let Some((segment, mut row)) = rows.filter(|(_, row)| row.state == State::Inflight)
             else {
                 self.stage.batch.del(Table::Inflight, &keys::peer_seq(peer, seq));
+                if unreadable {
+                    self.delivery_unreadable(peer, seq);
+                }
                 continue;
             };
             let verdict = Verdict::Failed {
@@ -188,6 +192,7 @@ impl Node {
                 None => {
                     let what = alloc::format!("segment number {seq}");
                     out.push(Action::Note(Note::Quarantined { what }));
+                    self.to_be_aside([(Table::Segments, keys::seq(seq).to_vec())]);
                 }
             }
         }

@@ -5,12 +5,15 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::aside::Aside;
 use super::book::Book;
 use super::bounds::Bounds;
+use super::clock::ClockHold;
 use super::export::Exports;
 use super::incoming::Incoming;
 use super::peer::Peer;
 use super::reconcile::Reconcile;
+use super::scrub::Scrub;
 use super::stage::Stage;
 use super::types::{Note, ReconcileSummary};
 use super::upkeep::Upkeep;
@@ -94,15 +97,19 @@ impl Node {
             acts: super::acts::Acts::default(),
             refusals: [0; crate::code::Refusal::ALL.len()],
             reconcile,
+            scrub: Scrub::new(&recovery),
+            aside: Aside::default(),
             summary: ReconcileSummary::default(),
             upkeep: Upkeep::new(),
             bounds: Bounds::default(),
+            clock: ClockHold::at_start(now, UnixMillis(recovery.meta_value(MetaName::TimeHigh))),
             stopping: false,
             drain_by: Instant::FAR,
             drained: false,
             more: true,
             now,
         };
+        node.aside.load(&recovery);
         node.meet_peers(&recovery);
         node.stage_identity(&recovery);
         Ok(node)

@@ -5,12 +5,11 @@ use alloc::vec::Vec;
 
 use super::deliver::due_key;
 use super::types::Action;
-use super::types::Note;
 use super::window::{ScanEnd, Through};
 use super::{Asked, Mode, Node};
-use crate::id::{BatchNo, ReadNo, SiteNo};
+use crate::id::{BatchNo, ReadNo, Seq, SiteNo};
 use crate::ledger::Table;
-use crate::ledger::keys::DueKey;
+use crate::ledger::keys::{self, DueKey};
 use crate::ledger::read::{DueRow, ReadRequest};
 use crate::ledger::rows::State;
 use crate::plant::Plant;
@@ -122,7 +121,13 @@ impl Node {
     /// A due key whose rows cannot be read: that one item is set aside, all others go on.
     pub(super) fn set_aside(&mut self, key: DueKey) {
         self.stage.batch.del(Table::Due, &key.key());
-        let what = format!("delivery of segment number {} to site number {}", key.seq, key.peer);
-        self.stage.note(Note::Quarantined { what });
+        self.delivery_unreadable(key.peer, key.seq);
+    }
+
+    /// The rows of a delivery, or those of its segment, cannot be read.
+    pub(super) fn delivery_unreadable(&mut self, site: SiteNo, seq: Seq) {
+        let what = format!("delivery of segment number {seq} to site number {site}");
+        let delivery = (Table::Deliveries, keys::delivery(seq, site).to_vec());
+        self.unreadable([delivery, (Table::Segments, keys::seq(seq).to_vec())], what);
     }
 }

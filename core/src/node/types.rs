@@ -13,7 +13,7 @@ use crate::ledger::keys_upkeep::RuleId;
 use crate::ledger::read::ReadRequest;
 use crate::ledger::rows::{CounterRow, State};
 use crate::session::{Identity, SessionCommand, SessionEvent};
-use crate::store::{CommitFault, Errand, ReadResult, Space, StoreFault};
+use crate::store::{CommitFault, Errand, ReadResult, ScrubFault, Space, StoreFault};
 use crate::time::UnixMillis;
 
 /// An input of the node.
@@ -89,6 +89,15 @@ pub enum Input {
         /// Files set aside.
         quarantined: u64,
     },
+    /// Content was compared with its digest.
+    Scrubbed {
+        /// How many pieces were looked at.
+        seen: u64,
+        /// Bytes that were read.
+        bytes: u64,
+        /// What is wrong, by the segment it was asked for.
+        bad: Vec<(Seq, ScrubFault)>,
+    },
     /// The disk as it is.
     Space(Space),
     /// What became of a task of the exporter.
@@ -97,6 +106,12 @@ pub enum Input {
         job: u64,
         /// What became of it.
         step: ExportStep,
+    },
+    /// The system clock was found so far ahead of effective time, after a step or after what is left of
+    /// one ([`crate::time::EffectiveClock::step`]).
+    Clock {
+        /// So far, in milliseconds.
+        ahead: u64,
     },
     /// A deadline has passed.
     Timer,
@@ -290,6 +305,8 @@ pub enum Question {
     InboxRetry(Seq),
     /// Forget that files of a watched directory were taken, by the hashes of their paths.
     Unwatch(RuleId, Vec<PathHash>),
+    /// The clock is right: what a step of it has held goes on.
+    ConfirmClock,
 }
 
 /// BLAKE3 of a path below a watched directory.
@@ -314,6 +331,8 @@ pub enum Answer {
     Exports(u64),
     /// To [`Question::Unwatch`]: so many are forgotten; what did not fit is to be asked again.
     Unwatched(u64),
+    /// To [`Question::ConfirmClock`]: whether it was doubted.
+    ClockConfirmed(bool),
 }
 
 /// The node at a glance; never the result of a scan.
@@ -341,14 +360,35 @@ pub struct Status {
     pub reconciled: (u64, u64),
     /// Whether it is stopping.
     pub stopping: bool,
+    /// Whether nothing expires because a step of the clock is not confirmed.
+    pub clock_held: bool,
     /// Batches committed since the start, and their rows.
     pub commits: (u64, u64),
     /// Refusals since the start, in the order of [`Refusal::ALL`].
     pub refusals: [u64; Refusal::ALL.len()],
     /// Operators' acts since the start, in the order of [`act::Action::ALL`].
     pub acts: [u64; act::Action::ALL.len()],
+    /// Rows in quarantine.
+    pub quarantined: u64,
+    /// How far content was compared with its digests.
+    pub scrub: ScrubStatus,
     /// Peers by name.
     pub peers: Vec<PeerStatus>,
+}
+
+/// How far content was compared with its digests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrubStatus {
+    /// When the last pass over everything ended.
+    pub last: Option<UnixMillis>,
+    /// Whether a pass is under way.
+    pub running: bool,
+    /// Pieces of content since the start.
+    pub items: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Segments whose content was found to be wrong or gone.
+    pub corrupt: u64,
 }
 
 /// A peer at a glance.
@@ -358,7 +398,8 @@ pub struct PeerStatus {
     pub name: String,
     /// Where it is dialled; empty when it is no longer known.
     pub address: String,
-    /// Whether it is among `relay.known_peers`.
+    /// Whether anything can be sent to it: it is configured, or a route leads there. What is owed to one
+    /// that is not known is orphaned, and success still waits for it.
     pub known: bool,
     /// Held by an operator.
     pub held: bool,

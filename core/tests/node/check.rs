@@ -197,6 +197,8 @@ fn unnoticed(table: Table, key: &[u8], value: &[u8]) -> bool {
             MetaName::Remembered,
             MetaName::AuditRows,
             MetaName::Unplaced,
+            MetaName::ScrubNext,
+            MetaName::ScrubDone,
         ]
         .iter()
         .any(|name| key == name.key()),

@@ -31,8 +31,6 @@ fn segment(seq: u64) -> SegmentRow {
         held: false,
         from: 0,
         loss: None,
-        askers: Vec::new(),
-        unplaced: None,
         let_go: None,
         askers: Vec::new(),
         unplaced: None,

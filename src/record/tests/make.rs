@@ -12,13 +12,14 @@ use consign_core::ledger::keys_upkeep::RuleId;
 use consign_core::ledger::read::*;
 use consign_core::ledger::read_acts::{Cursor, Named, Picked, Row};
 use consign_core::ledger::read_export::{DueExport, HereSegment};
+use consign_core::ledger::read_scrub::{RawRow, ScrubItem};
 use consign_core::ledger::rows::*;
 use consign_core::ledger::rows_upkeep::{ExportRow, ExportState, ReceiptRow, RememberedRow};
 use consign_core::node::{Input, PathHash, Question};
 use consign_core::plant::Plant;
 use consign_core::segment::{Class, Destinations, Meta};
 use consign_core::session::*;
-use consign_core::store::{CommitFault, Space, StoreFault};
+use consign_core::store::{CommitFault, ScrubFault, Space, StoreFault};
 use consign_core::time::{Instant, Now, UnixMillis};
 use consign_core::wire::{Offer, Receipt, ReceiptOutcome, Wanted};
 use quickcheck::{Arbitrary, Gen};
@@ -110,8 +111,8 @@ macro_rules! tuple {
     })*};
 }
 tuple!(
-    SegmentId, BlobDigest, Seq, BlobNo, BodyNo, SiteNo, BatchNo, ReadNo, TransferNo, Instant,
-    UnixMillis, RuleId, PathHash
+    RawRow, SegmentId, BlobDigest, Seq, BlobNo, BodyNo, SiteNo, BatchNo, ReadNo, TransferNo,
+    Instant, UnixMillis, RuleId, PathHash
 );
 
 macro_rules! one_of {
@@ -130,6 +131,7 @@ one_of!(
     ExportState: [
         ExportState::Intent, ExportState::Placed, ExportState::Done, ExportState::Failed
     ],
+    ScrubFault: [ScrubFault::Corrupt, ScrubFault::Missing],
     SuccessCondition: [SuccessCondition::OnePeer, SuccessCondition::AllPeers],
 );
 
@@ -153,6 +155,7 @@ fields! {
     Row { seq, site, segment, delivery }
     Epoch { boot, session }
     Handle { conn, number }
+    ScrubItem { seq, body, size, digest }
     Now { mono, wall }
     DueKey { peer, class, at, id8, seq }
     Meta { name, content_type, labels, instance, class, accepted_at, expires_at }
@@ -190,7 +193,7 @@ fields! {
     RememberedRow { evicted_at, origin, origin_seq, seq }
     DueRow { key, segment, delivery }
     InflightFound { peer, seq, epoch, rows }
-    Recovery { meta, peers, counters, inflight, doomed, incoming }
+    Recovery { meta, peers, counters, inflight, doomed, incoming, quarantined }
     ReadAnswer { as_of, body }
     PeerConfig { name, address, pin, inbound_quota, rate_limit, window }
     Route { to, via }
@@ -253,6 +256,7 @@ variants! {
         { let _ = g; Question::InboxRun },
         Question::InboxRetry(Make::make(g)),
         Question::Unwatch(Make::make(g), Make::make(g)),
+        { let _ = g; Question::ConfirmClock },
     }
     Answer: g {
         Answer::Lookup(Make::make(g)),
@@ -261,6 +265,8 @@ variants! {
         with!(g, Answer::Segments { rows, end }),
         Answer::Held(Make::make(g)),
         Answer::Recovery(Make::make(g)),
+        with!(g, Answer::Scrub { items, through, end }),
+        Answer::Raw(Make::make(g)),
         with!(g, Answer::Expiry { rows, more, next }),
         Answer::Oldest(Make::make(g)),
         Answer::Kept(Make::make(g)),
@@ -331,8 +337,10 @@ variants! {
         with!(g, Input::Unlinked { blob, result }),
         with!(g, Input::Checked { seen, missing }),
         with!(g, Input::Swept { folder, quarantined }),
+        with!(g, Input::Scrubbed { seen, bytes, bad }),
         Input::Space(Make::make(g)),
         with!(g, Input::Export { job, step }),
+        with!(g, Input::Clock { ahead }),
         { let _ = g; Input::Timer },
         { let _ = g; Input::Turn },
         { let _ = g; Input::Stop },

@@ -268,6 +268,7 @@ impl Desk<'_> {
                 | MetaName::Unplaced
                 | MetaName::Remembered
                 | MetaName::AuditRows
+                | MetaName::ScrubNext
         );
         let invariant = if name == MetaName::TimeHigh { "I18" } else { "I2" };
         demand(goes_down || value >= before, invariant, None, || {

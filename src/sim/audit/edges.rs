@@ -357,7 +357,7 @@ impl Desk<'_> {
 
     fn dead_waiting(&self, step: &Step<'_>, new: &DeliveryRow) -> Check {
         match Cause::from_number(new.last_error) {
-            Some(Cause::Missing) => self.gone(step),
+            Some(Cause::Missing | Cause::Corrupt) => self.gone(step),
             Some(Cause::Expired) => {
                 let end = step.segment.meta.expires_at;
                 let over = end.is_some_and(|end| end <= new.since);
@@ -380,7 +380,7 @@ impl Desk<'_> {
     /// What is given up as missing must be gone.
     fn gone(&self, step: &Step<'_>) -> Check {
         let there = self.site.content(step.segment) == Holds::Yes;
-        self.must(!there, "I2", step, || "it is given up as missing, and is there".into())
+        self.must(!there, "I2", step, || "its content is given up, and is there".into())
     }
 
     /// No time in a row lies after the high water of effective time.

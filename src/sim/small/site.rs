@@ -359,6 +359,7 @@ impl Site {
             errand @ (Errand::Unpark(_)
             | Errand::Check(_)
             | Errand::Probe
+            | Errand::Scrub { .. }
             | Errand::Sweep { .. }) => {
                 let answer = self.store.errand(errand);
                 self.print_store();

@@ -420,7 +420,11 @@ impl World {
         let hit = match &errand {
             Errand::Check(_) => self.hit(Call::Check),
             Errand::Sweep { folder: 0, .. } => self.hit(Call::Sweep),
-            Errand::Sweep { .. } | Errand::Unpark(_) | Errand::Unlink(_) | Errand::Probe => Hit::No,
+            Errand::Sweep { .. }
+            | Errand::Unpark(_)
+            | Errand::Unlink(_)
+            | Errand::Probe
+            | Errand::Scrub { .. } => Hit::No,
         };
         let site = &mut self.sites[i];
         let end = self.watch.is_on();

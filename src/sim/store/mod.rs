@@ -273,6 +273,7 @@ impl SimStore {
             Errand::Check(wanted) => remover::Job::Check(wanted),
             Errand::Sweep { folder, below } => remover::Job::Sweep(folder, below),
             Errand::Probe => remover::Job::Probe,
+            Errand::Scrub { items, rate } => remover::Job::Scrub(items, rate),
         };
         self.remover.waiting.push_back(job);
         if self.remover.doing.is_none() {

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use consign_core::id::{BlobNo, Seq};
+use consign_core::ledger::read_scrub::ScrubItem;
 use consign_core::ledger::rows::Body;
 use consign_core::ledger::{Table, keys};
 use consign_core::node::Input;
 use consign_core::plant::Plant;
-use consign_core::store::{Errand, Snapshot, StoreFault};
+use consign_core::store::{Errand, ScrubFault, Snapshot, StoreFault};
 
 use super::disk::folder_of;
 use super::faults::{Hit, Kind};
@@ -26,6 +27,7 @@ pub(super) enum Job {
     Check(Vec<(Seq, Body, u64)>),
     Sweep(u8, BlobNo),
     Probe,
+    Scrub(Vec<ScrubItem>, u64),
 }
 
 type Results = BTreeMap<BlobNo, Result<(), StoreFault>>;
@@ -49,6 +51,8 @@ pub(super) enum Step {
     SyncMoved(u8, u64, Micros),
     /// Looks at the disk.
     Probe(Micros),
+    /// Compares content with its digests; answers when that was read at its rate.
+    Scrub(Vec<ScrubItem>, Micros),
     /// Answers.
     Answer(Vec<Input>),
 }
@@ -71,6 +75,11 @@ impl SimStore {
             Job::Check(wanted) => Step::Check(wanted, call.end),
             Job::Sweep(folder, below) => Step::List(folder, below, call.end),
             Job::Probe => Step::Probe(call.end),
+            Job::Scrub(items, rate) => {
+                let bytes: u64 = items.iter().map(|item| item.size).sum();
+                let takes = bytes.saturating_mul(1_000_000) / rate.max(1);
+                Step::Scrub(items, call.end.plus(takes))
+            }
         };
         self.remover.doing = Some((call.effect, step));
     }
@@ -107,6 +116,7 @@ impl SimStore {
                 self.settle_space(at);
                 (end, Step::Answer(self.mem.errand(Errand::Probe).into_iter().collect()))
             }
+            Step::Scrub(items, end) => (end, Step::Answer(vec![self.scrub_now(&items)])),
             Step::Answer(answers) => {
                 self.ready.extend(answers.into_iter().map(Done::Node));
                 return self.remover_next(at);
@@ -171,6 +181,31 @@ impl SimStore {
         }
         missing.sort_unstable();
         Input::Checked { seen: wanted.len(), missing }
+    }
+
+    /// An error that may pass is no verdict.
+    fn scrub_now(&mut self, items: &[ScrubItem]) -> Input {
+        let (mut bad, mut bytes) = (Vec::new(), 0);
+        for item in items {
+            if self.rng.chance(self.faults.content_eio) {
+                continue;
+            }
+            let data = match item.body {
+                Body::Inline(number) => {
+                    let row = self.mem.ledger().get(Table::Bodies, &keys::body(number));
+                    row.ok().flatten().map(<[u8]>::to_vec)
+                }
+                Body::Blob(blob) => self.disk.data(blob).map(<[u8]>::to_vec),
+            };
+            match data {
+                None => bad.push((item.seq, ScrubFault::Missing)),
+                Some(data) if *blake3::hash(&data).as_bytes() != item.digest.0 => {
+                    bad.push((item.seq, ScrubFault::Corrupt));
+                }
+                Some(data) => bytes += data.len() as u64,
+            }
+        }
+        Input::Scrubbed { seen: items.len() as u64, bytes, bad }
     }
 
     /// Drops what is named by a row of one of the tables that are left; all are read at one moment

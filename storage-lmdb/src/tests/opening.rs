@@ -91,7 +91,7 @@ fn a_ledger_that_is_missing_beside_content_is_not_made_anew() {
     let before = listing(dir.path());
     let why = refused(dir.path());
     assert!(matches!(why, OpenError::LedgerMissing { .. }), "{why}");
-    assert!(why.to_string().contains("restore the whole directory"), "{why}");
+    assert!(why.to_string().contains("consign fsck --restored"), "{why}");
     fs::remove_dir_all(dir.path().join("ledger")).expect("it was there");
     assert!(matches!(refused(dir.path()), OpenError::LedgerMissing { .. }));
     // Also without the marker, as long as there is content.

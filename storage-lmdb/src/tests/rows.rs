@@ -169,7 +169,7 @@ fn a_flipped_bit_is_found_in_its_row_alone() {
     std::fs::write(&file, bytes).expect("the ledger");
 
     // Everything rests on the peers, so the directory is refused; other rows are read as they are.
-    assert!(matches!(refused(dir.path()), OpenError::LedgerUnreadable { .. }));
+    assert!(matches!(refused(dir.path()), OpenError::RowsUnreadable { .. }));
     let env = crate::ledger::Ledger::open_env(&dir.path().join("ledger"), 1 << 30);
     let ledger = crate::ledger::Ledger::open(env.expect("it opens")).expect("it opens");
     let snapshot = ledger.snapshot().expect("it can be read");

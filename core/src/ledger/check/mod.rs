@@ -13,6 +13,7 @@
 //! | `content` | bodies, blobs, owners, digests, what is being received |
 //! | `sums` | counters and usage |
 //! | `lose` | what becomes of a segment whose content is gone |
+//! | `restored` | a ledger that is an older copy |
 //! | `mender` | findings into batches |
 //!
 //! Another table's rule is one more function in the list of [`check`].
@@ -21,6 +22,7 @@ mod content;
 mod index;
 mod lose;
 mod mender;
+mod restored;
 mod rows;
 mod segments;
 mod sums;
@@ -40,6 +42,7 @@ use crate::time::UnixMillis;
 
 pub use lose::lose;
 pub use mender::Mender;
+pub use restored::restored;
 pub use rows::{decodes, quarantine};
 
 codes! {
@@ -250,6 +253,9 @@ pub fn check(
     Ok(check.sums.tally())
 }
 
+/// What is done with a row: its key and its value.
+type Visit<'v, C> = &'v mut dyn FnMut(&mut C, &[u8], &[u8]);
+
 /// The rules about one part of the ledger.
 type Step<'c> = fn(&mut Check<'c>);
 
@@ -274,12 +280,7 @@ impl<R> Look<R> {
 
 impl Check<'_> {
     /// Reads every row of a table whose key begins with `prefix`, until the store fails.
-    fn each(
-        &mut self,
-        table: Table,
-        prefix: &[u8],
-        visit: &mut dyn FnMut(&mut Self, &[u8], &[u8]),
-    ) {
+    fn each(&mut self, table: Table, prefix: &[u8], visit: Visit<'_, Self>) {
         let (snapshot, mut rows) = (self.snapshot, 0);
         let scanned = super::read::scan_prefix(snapshot, table, prefix, &mut |key, value| {
             rows += 1;

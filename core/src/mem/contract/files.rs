@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::{Case, Subject, conn, content, numbered, pattern};
 use crate::id::{BlobDigest, BlobNo, ConnId, Seq, TransferNo};
+use crate::ledger::read_scrub::ScrubItem;
 use crate::ledger::rows::{BlobRow, Body, DoomedRow, IncomingRow};
 use crate::ledger::{Table, keys};
 use crate::node::Input;
@@ -27,6 +28,7 @@ pub(super) const CASES: &[Case] = &[
     ("what was removed before it was made is not made", never_made),
     ("a sweep sets aside what no row names", swept),
     ("a check finds what is missing or has another length", checked),
+    ("a scrub finds what is not what was accepted", scrubbed),
     ("a probe tells of the disk", probed),
 ];
 
@@ -279,6 +281,37 @@ fn checked(store: &dyn Subject) {
     ];
     let missing = vec![Seq(2), Seq(3), Seq(5), Seq(6)];
     assert_eq!(store.errand(Errand::Check(wanted)), Input::Checked { seen: 6, missing });
+}
+
+fn scrubbed(store: &dyn Subject) {
+    store.plant(BlobNo(20), b"12345");
+    store.plant(BlobNo(21), b"1234567");
+    let mut batch = numbered(1);
+    batch.put_raw(Table::Bodies, &keys::body(crate::id::BodyNo(1)), b"123");
+    assert_eq!(store.commit(batch), Ok(()));
+    let item = |seq: u64, body: Body, right: &[u8]| ScrubItem {
+        seq: Seq(seq),
+        body,
+        size: right.len() as u64,
+        digest: BlobDigest(*blake3::hash(right).as_bytes()),
+    };
+    let items = vec![
+        item(1, body(20), b"12345"),
+        item(2, body(20), b"12346"),
+        item(3, body(21), b"12345"),
+        item(4, body(22), b"12345"),
+        item(5, super::inline(1), b"123"),
+        item(6, super::inline(1), b"124"),
+        item(7, super::inline(2), b"123"),
+    ];
+    let Input::Scrubbed { seen, bad, .. } = store.errand(Errand::Scrub { items, rate: 1 << 30 })
+    else {
+        panic!("not what was asked")
+    };
+    use crate::store::ScrubFault::{Corrupt, Missing};
+    assert_eq!(seen, 7);
+    let wrong = [(2, Corrupt), (3, Corrupt), (4, Missing), (6, Corrupt), (7, Missing)];
+    assert_eq!(bad, wrong.map(|(seq, fault)| (Seq(seq), fault)));
 }
 
 fn probed(store: &dyn Subject) {

@@ -1,0 +1,241 @@
+//! The scrub: all content is read and compared with its digest, over and over, at a bounded rate behind
+//! live traffic. What is wrong is marked alone: its neighbours are not touched, and nobody is promised or
+//! sent anything on the strength of it any more.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::types::{Action, Note, ScrubStatus};
+use super::{Asked, Mode, Node};
+use crate::code::Cause;
+use crate::id::{BatchNo, Seq};
+use crate::ledger::Table;
+use crate::ledger::read::{Held, ReadRequest, Recovery};
+use crate::ledger::read_scrub::{ScrubItem, ScrubPage};
+use crate::ledger::rows::{Loss, MetaName, MetaRow, State};
+use crate::store::{Errand, ScrubFault};
+use crate::time::{Instant, Now, UnixMillis};
+
+/// From the end of one pass to the beginning of the next.
+const EVERY: Duration = Duration::from_secs(24 * 3600);
+/// Bytes after which the position is written down.
+const KEEP_BYTES: u64 = 256 << 20;
+/// What is handed to the store at a time.
+const PAGE: ScrubPage = ScrubPage { segments: 256, bytes: 8 << 20 };
+/// Rows that marking one segment may stage, deliveries apart.
+const MARK_ROWS: usize = 8;
+
+/// What it is at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The next page is to be read, once it is time.
+    Idle,
+    /// A page is being read, or looked at by the store.
+    Busy,
+    /// What was found wrong is to be read with its owners.
+    Found,
+    /// … is being read.
+    Judging,
+}
+
+/// Where the scrub stands.
+#[derive(Clone, Debug)]
+pub(super) struct Scrub {
+    phase: Phase,
+    /// The last segment that was looked at in this pass.
+    after: Option<Seq>,
+    /// The end of the page that is being looked at, and whether that is the end of the pass.
+    page: (Option<Seq>, bool),
+    /// When the next pass begins.
+    due: UnixMillis,
+    /// The position that was written down, and bytes since then.
+    kept: Option<Seq>,
+    unkept: u64,
+    bad: Vec<(Seq, ScrubFault)>,
+    /// Whether something was marked since the position was written down.
+    marked: bool,
+    status: ScrubStatus,
+}
+
+impl Scrub {
+    pub fn new(recovery: &Recovery) -> Scrub {
+        let done = recovery.meta_value(MetaName::ScrubDone);
+        let at = recovery.meta_value(MetaName::ScrubNext);
+        let due = if at > 0 || done == 0 { UnixMillis(0) } else { UnixMillis(done).after(EVERY) };
+        let last = (done > 0).then_some(UnixMillis(done));
+        Scrub {
+            phase: Phase::Idle,
+            after: (at > 0).then_some(Seq(at)),
+            kept: (at > 0).then_some(Seq(at)),
+            page: (None, false),
+            due,
+            unkept: 0,
+            bad: Vec::new(),
+            marked: false,
+            status: ScrubStatus { last, ..ScrubStatus::default() },
+        }
+    }
+
+    /// What was staged and what was asked is void: it goes on from the position that was written down.
+    pub fn again(&mut self) {
+        self.bad.clear();
+        self.phase = Phase::Idle;
+        if core::mem::take(&mut self.marked) {
+            // What was marked last may be lost with it: it is to be found again.
+            self.due = UnixMillis(0);
+        }
+        self.after = self.kept;
+    }
+
+    pub fn status(&self) -> ScrubStatus {
+        ScrubStatus { running: self.after.is_some(), ..self.status }
+    }
+}
+
+impl Node {
+    fn may_scrub(&self) -> bool {
+        let roomy = matches!(self.mode, Mode::Normal) && self.short.is_none();
+        roomy && !self.stopping && self.reconcile.is_done()
+    }
+
+    /// The next step of the scrub, if none is under way.
+    pub(super) fn scrub_slice(&mut self, now: Now, out: &mut Vec<Action>) {
+        if !self.may_scrub() {
+            return;
+        }
+        match self.scrub.phase {
+            Phase::Idle if self.scrub.due <= now.wall => {
+                self.scrub.phase = Phase::Busy;
+                let request = ReadRequest::Scrub { after: self.scrub.after, page: PAGE };
+                self.ask(Asked::Scrub, request, out);
+            }
+            Phase::Found => {
+                self.scrub.phase = Phase::Judging;
+                let seqs = self.scrub.bad.iter().map(|(seq, _)| *seq).collect();
+                self.ask(Asked::Sharers, ReadRequest::Sharers(seqs), out);
+            }
+            Phase::Idle | Phase::Busy | Phase::Judging => {}
+        }
+    }
+
+    pub(super) fn scrub_deadline(&self) -> Option<Instant> {
+        let waits = self.may_scrub() && self.scrub.phase == Phase::Idle;
+        let at = self.now.instant_of(self.scrub.due);
+        (waits && self.scrub.due > self.now.wall).then_some(at)
+    }
+
+    pub(super) fn scrub_read(
+        &mut self,
+        now: Now,
+        items: Vec<ScrubItem>,
+        through: Option<Seq>,
+        end: bool,
+        out: &mut Vec<Action>,
+    ) {
+        self.scrub.page = (through, end);
+        if items.is_empty() {
+            return self.page_done(now);
+        }
+        let rate = self.config.scrub_rate;
+        out.push(Action::Errand(Errand::Scrub { items, rate }));
+    }
+
+    /// The store has looked at a page.
+    pub(super) fn scrubbed(
+        &mut self,
+        now: Now,
+        seen: u64,
+        bytes: u64,
+        bad: Vec<(Seq, ScrubFault)>,
+    ) {
+        if self.scrub.phase != Phase::Busy {
+            return;
+        }
+        let scrub = &mut self.scrub;
+        scrub.status.items = scrub.status.items.saturating_add(seen);
+        scrub.status.bytes = scrub.status.bytes.saturating_add(bytes);
+        scrub.unkept = scrub.unkept.saturating_add(bytes);
+        if bad.is_empty() {
+            return self.page_done(now);
+        }
+        scrub.bad = bad;
+        scrub.phase = Phase::Found;
+        self.more = true;
+    }
+
+    /// What was found wrong, with everybody who has that content.
+    pub(super) fn sharers_read(&mut self, now: Now, held: Vec<Option<Held>>, as_of: BatchNo) {
+        let held: Vec<Held> = held.into_iter().flatten().collect();
+        let rows = held.iter().map(|h| MARK_ROWS + 4 * h.deliveries.len());
+        // One piece of content is marked in one commit; what does not fit waits for the next.
+        if !self.stage.room(rows.sum::<usize>().min(MOST_ROWS)) {
+            self.scrub.phase = Phase::Found;
+            self.more = true;
+            return;
+        }
+        let bad = core::mem::take(&mut self.scrub.bad);
+        for (seq, fault) in bad {
+            let Some(body) = held.iter().find(|h| h.seq == seq).map(|h| h.row.body) else {
+                continue;
+            };
+            let same = held.iter().filter(|h| h.row.body == body);
+            for held in same {
+                self.mark_bad(now, held, fault, as_of);
+            }
+        }
+        self.page_done(now);
+    }
+
+    fn mark_bad(&mut self, now: Now, held: &Held, fault: ScrubFault, as_of: BatchNo) {
+        let segment = self.book.segment(held.seq).cloned().unwrap_or_else(|| held.row.clone());
+        // It may have changed since it was read.
+        if segment.body != held.row.body || segment.loss == Some(Loss::Gone) {
+            return;
+        }
+        let cause = match fault {
+            ScrubFault::Corrupt => Cause::Corrupt,
+            ScrubFault::Missing => Cause::Missing,
+        };
+        self.scrub.marked = true;
+        self.scrub.status.corrupt = self.scrub.status.corrupt.saturating_add(1);
+        let what = alloc::format!("content of segment {}: {}", segment.id.short(), cause.word());
+        self.stage.note(Note::Quarantined { what });
+        self.lost(held.seq, &segment);
+        for (site, row) in &held.deliveries {
+            let row = match self.book.delivery(*site, held.seq, as_of) {
+                Some(newer) => newer.cloned(),
+                None => Some(row.clone()),
+            };
+            // One in flight waits for its outcome: the far side sees that it is wrong.
+            if let Some(row) = row.filter(|r| matches!(r.state, State::Scheduled | State::Failed)) {
+                self.prune(now, *site, held.seq, row, &segment, cause);
+            }
+        }
+    }
+
+    /// A page is done: on to the next, or to the end of the pass.
+    fn page_done(&mut self, now: Now) {
+        let (through, end) = self.scrub.page;
+        self.scrub.phase = Phase::Idle;
+        self.scrub.after = if end { None } else { through };
+        self.more |= !end;
+        if end {
+            self.scrub.due = now.wall.after(EVERY);
+            self.scrub.status.last = Some(now.wall);
+            self.keep_position(MetaName::ScrubDone, now.wall.0);
+        }
+        if end || self.scrub.unkept >= KEEP_BYTES {
+            self.scrub.unkept = 0;
+            self.scrub.kept = self.scrub.after;
+            self.keep_position(MetaName::ScrubNext, self.scrub.after.map_or(0, |seq| seq.0));
+        }
+    }
+
+    /// Written down at a coarse grain: a restart looks at a little of it again.
+    fn keep_position(&mut self, name: MetaName, value: u64) {
+        self.stage.batch.put(Table::Meta, name.key(), &MetaRow { value });
+    }
+}
+
+/// What a batch always has room for when it is empty.
+const MOST_ROWS: usize = 2048;
