@@ -6,6 +6,7 @@ mod again;
 mod attempts;
 mod books;
 mod check;
+mod custody;
 mod export;
 mod export_life;
 mod full;
