@@ -44,9 +44,9 @@ impl Handed {
         Handed { again: true, ..Handed::default() }
     }
 
-    /// Something changed that may leave custody without an end.
-    pub fn look_again(&mut self) {
-        self.again = true;
+    /// Content was found wrong; if it is `gone`, that may leave custody without an end.
+    pub fn look_again(&mut self, gone: bool) {
+        self.again |= gone;
     }
 
     /// A commit failed, and the read under way is void: all is looked at once more.
