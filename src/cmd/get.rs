@@ -9,8 +9,10 @@ use clap::Args;
 use consign_core::http::Headers;
 use serde_json::json;
 
+use super::acts;
 use super::ls::short;
 use super::screen::{Progress, Screen, standard};
+use crate::admin::acts::{ActRequest, Acted};
 use crate::admin::digest_field;
 use crate::admin::shapes::Segment;
 use crate::client::Api;
@@ -26,6 +28,10 @@ pub struct GetArgs {
     /// Where to put it: a file (replaced as a whole), a directory, or - for standard output
     #[arg(short, long, value_name = "FILE|DIR|-")]
     pub output: PathBuf,
+    /// Lets the content go here once the file is durable: as `consign release ID` does, refused while it is
+    /// owed to others
+    #[arg(long)]
+    pub release: bool,
 }
 
 /// Runs it.
@@ -38,8 +44,14 @@ pub fn run(args: GetArgs, global: &Global, socket: &Path) -> Result<Exit, Failur
 }
 
 fn get(args: &GetArgs, api: &mut Api, screen: &mut Screen<'_>) -> Result<Exit, Failure> {
+    if args.release && args.output.as_os_str() == "-" {
+        return Err(not_kept(&args.output));
+    }
     let segment: Segment = api.json("GET", &format!("/v1/segments/{}", args.id))?;
     let mut target = Target::open(&args.output, &segment)?;
+    if args.release && !matches!(target, Target::Beside { .. }) {
+        return Err(not_kept(&args.output));
+    }
     let mut progress = Progress::new(screen, "Fetching", Some(segment.size));
     let fetched = fetch(api, &segment, screen, &mut progress, &mut target);
     progress.done();
@@ -50,18 +62,52 @@ fn get(args: &GetArgs, api: &mut Api, screen: &mut Screen<'_>) -> Result<Exit, F
             return Err(failure);
         }
     }
-    if let Some(file) = target.path() {
-        if screen.is_json() {
-            screen.object(&json!({
-                "schema": "consign.fetched/1", "id": segment.id, "name": segment.name,
-                "file": file, "size": segment.size, "digest": segment.digest,
-            }))?;
-        } else {
-            let (id, size) = (short(&segment.id), human::bytes(segment.size));
-            screen.note(&format!("Fetched   {id}  {}  {size}", file.display()));
-        }
+    let Some(file) = target.path() else { return Ok(Exit::Done) };
+    let (id, size) = (short(&segment.id), human::bytes(segment.size));
+    if !screen.is_json() {
+        screen.note(&format!("Fetched   {id}  {}  {size}", file.display()));
     }
-    Ok(Exit::Done)
+    let released = if args.release { Some(release(api, &segment, file)?) } else { None };
+    if screen.is_json() {
+        let mut fetched = json!({
+            "schema": "consign.fetched/1", "id": segment.id, "name": segment.name,
+            "file": file, "size": segment.size, "digest": segment.digest,
+        });
+        if let (Some(acted), Some(fields)) = (&released, fetched.as_object_mut()) {
+            fields.insert("released".into(), (acted.count > 0).into());
+        }
+        screen.object(&fetched)?;
+    }
+    let Some(acted) = released else { return Ok(Exit::Done) };
+    if acted.count > 0 {
+        if !screen.is_json() {
+            screen.note(&format!("Released  {id}  this site may remove it now"));
+        }
+        return Ok(Exit::Done);
+    }
+    let why = acted.left.first().map_or("it is not here any more", |left| left.text.as_str());
+    screen.note(&format!("Kept      {id}  not released: {why}"));
+    Ok(Exit::Partly)
+}
+
+/// Lets the content go: the file that was written is durable, with its directory.
+fn release(api: &mut Api, segment: &Segment, file: &Path) -> Result<Acted, Failure> {
+    let request = ActRequest {
+        action: "release".into(),
+        ids: vec![segment.id.clone()],
+        why: "get --release".into(),
+        ..ActRequest::default()
+    };
+    acts::act(api, &request).map_err(|failure| {
+        failure.help(format!("{} is whole; `consign release` tries again", file.display()))
+    })
+}
+
+/// What is not written to a file is in nobody's safe keeping.
+fn not_kept(output: &Path) -> Failure {
+    let text = format!("--release needs a regular file: {} does not keep it", output.display());
+    Failure::new(Exit::Usage, "CN0403", text)
+        .help("get it into a file, or let it go afterwards with `consign release`")
 }
 
 /// Brings the content; nothing but all of it, and the right one, is success.

@@ -8,9 +8,10 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use consign_core::id::BlobNo;
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
 /// Mode of every directory made here.
@@ -169,15 +170,28 @@ impl DataDir {
     }
 
     /// Moves an entry of a content folder into quarantine, under a name that is free. `false` when
-    /// it is gone. The caller makes it durable by [`DataDir::sync_quarantine`].
+    /// it is gone. The caller makes it durable by [`DataDir::sync_quarantine`]. Its time of change tells
+    /// since when it is there.
     pub(crate) fn set_aside(
         &self,
         folder: &OwnedFd,
         number: u8,
         entry: &OsString,
+        whose: Whose,
     ) -> Result<bool, Errno> {
+        let now = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
+        let times = Timestamps { last_access: now, last_modification: now };
+        match rustix::fs::utimensat(folder, entry, &times, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Ok(false),
+            Err(why) => return Err(why),
+        }
         for copy in 0..u32::MAX {
-            let mut to = OsString::from(folder_name(number));
+            let mut to = OsString::from(match whose {
+                Whose::Sweep => "",
+                Whose::Operator => KEPT,
+            });
+            to.push(folder_name(number));
             to.push("-");
             to.push(entry);
             if copy > 0 {
@@ -200,6 +214,30 @@ impl DataDir {
         Err(Errno::EXIST)
     }
 
+    /// Removes what sweeps set aside longer ago than `age`, by `now`; how much. What an operator's `fsck`
+    /// set aside stays, and so does a directory with anything in it: neither comes by itself.
+    pub(crate) fn forget_aside(&self, now: SystemTime, age: Duration) -> Result<u64, Errno> {
+        let mut gone = 0;
+        for entry in entries(&self.quarantine)? {
+            if entry.as_encoded_bytes().starts_with(KEPT.as_bytes()) {
+                continue;
+            }
+            let stat = match rustix::fs::statat(&self.quarantine, &entry, AtFlags::SYMLINK_NOFOLLOW)
+            {
+                Err(Errno::NOENT) => continue,
+                other => other?,
+            };
+            let since = Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or(0));
+            let old = now.duration_since(UNIX_EPOCH + since).is_ok_and(|passed| passed > age);
+            let is_dir = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+            let how = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+            if old && rustix::fs::unlinkat(&self.quarantine, &entry, how).is_ok() {
+                gone += 1;
+            }
+        }
+        Ok(gone)
+    }
+
     /// Makes what was set aside durable: the quarantine first, so that a crash leaves no entry in
     /// neither place.
     pub(crate) fn sync_quarantine(&self, folder: &OwnedFd) -> Result<(), Errno> {
@@ -207,6 +245,18 @@ impl DataDir {
         rustix::fs::fsync(folder)
     }
 }
+
+/// Who sets something aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// The running store: it goes after a while.
+    Sweep,
+    /// An operator, by `fsck`: it may be the only copy, and stays.
+    Operator,
+}
+
+/// How names begin of what an operator set aside.
+const KEPT: &str = "fsck-";
 
 /// The folder of a blob: the low byte of its number.
 pub(crate) fn folder_of(blob: BlobNo) -> u8 {

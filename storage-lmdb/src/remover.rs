@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use consign_core::id::{BlobNo, Seq};
 use consign_core::ledger::rows::Body;
@@ -16,12 +16,14 @@ use consign_core::store::{Snapshot, StoreFault};
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
-use crate::dir::{self, Thing};
+use crate::dir::{self, Thing, Whose};
 use crate::readers::file_fault;
 use crate::shared::{Shared, locked};
 
 /// How often reader slots of dead processes are freed.
 const STALE_EVERY: Duration = Duration::from_secs(3600);
+/// How long what a sweep set aside is kept.
+const ASIDE_FOR: Duration = Duration::from_secs(24 * 3600);
 /// Most removals that are made durable together.
 const TOGETHER: usize = 256;
 
@@ -43,9 +45,11 @@ pub(crate) enum Job {
 pub(crate) fn run(shared: &Shared, jobs: &Receiver<Job>) {
     let mut checked = Instant::now();
     let mut next = None;
+    forget_aside(shared);
     loop {
         if checked.elapsed() >= STALE_EVERY {
             shared.ledger.clear_stale_readers();
+            forget_aside(shared);
             checked = Instant::now();
         }
         let job = match next.take() {
@@ -119,7 +123,7 @@ fn remove(shared: &Shared, folder: &OwnedFd, blob: BlobNo) -> Result<(), Errno> 
             // A directory in the place of a file is not ours to empty.
             let entry = OsString::from(blob.to_string());
             tracing::warn!(blob = blob.0, "no file in the place of a blob, set aside");
-            shared.dir.set_aside(folder, dir::folder_of(blob), &entry)?;
+            shared.dir.set_aside(folder, dir::folder_of(blob), &entry, Whose::Sweep)?;
             shared.dir.sync_quarantine(folder)
         }
         Err(why) => Err(why),
@@ -204,7 +208,7 @@ fn set_orphans_aside(shared: &Shared, number: u8, below: BlobNo) -> Result<u64, 
     }
     let mut moved = 0;
     for entry in &orphans {
-        if shared.dir.set_aside(&folder, number, entry).map_err(io)? {
+        if shared.dir.set_aside(&folder, number, entry, Whose::Sweep).map_err(io)? {
             tracing::warn!(folder = number, ?entry, "a file without a row was set aside");
             moved += 1;
         }
@@ -213,6 +217,15 @@ fn set_orphans_aside(shared: &Shared, number: u8, below: BlobNo) -> Result<u64, 
         shared.dir.sync_quarantine(&folder).map_err(io)?;
     }
     Ok(moved)
+}
+
+/// Nothing grows for ever: what was set aside long enough ago goes.
+fn forget_aside(shared: &Shared) {
+    match shared.dir.forget_aside(SystemTime::now(), ASIDE_FOR) {
+        Ok(0) => {}
+        Ok(files) => tracing::info!(files, "what was set aside a day ago is removed"),
+        Err(why) => tracing::warn!(%why, "the quarantine cannot be read"),
+    }
 }
 
 /// What the ledger knows of an entry of a content folder.

@@ -196,3 +196,33 @@ fn a_stop_lets_what_is_in_flight_arrive() {
         check_both_ends(&alpha, &beta, 100);
     }
 }
+
+#[test]
+fn what_is_fetched_with_release_is_let_go_here_and_only_here() {
+    let (mut alpha, mut beta) = pair("smol");
+    let file = alpha.dir.join("file");
+    make_file(&file, 3, 100_000);
+    alpha.serve();
+    let sent = alpha.json(&["send", file.to_str().unwrap(), "--to", "beta"]);
+    let id = with_schema(&sent, "consign.accepted/1")["id"].as_str().unwrap().to_string();
+    let out = alpha.dir.join("out");
+    let args = ["get", &id, "-o", out.to_str().unwrap(), "--release"];
+    // It is still owed: it is fetched, and stays.
+    let kept = alpha.run(&args);
+    let said = String::from_utf8(kept.stderr).unwrap();
+    assert!(!kept.status.success() && said.contains("beta does not have it"), "{said}");
+    assert!(fs::read(&out).unwrap() == fs::read(&file).unwrap());
+    assert_eq!(alpha.segments().len(), 1);
+    beta.serve();
+    beta.arrival(&id);
+    let out = beta.dir.join("out");
+    let args = ["get", &id, "-o", out.to_str().unwrap(), "--release"];
+    let pipe = beta.run(&["get", &id, "-o", "-", "--release"]);
+    assert_eq!((pipe.status.code(), pipe.stdout.len()), (Some(2), 0), "{pipe:?}");
+    assert_eq!(beta.segments().len(), 1);
+    let got = beta.run(&args);
+    assert!(got.status.success(), "{got:?}");
+    assert!(fs::read(&out).unwrap() == fs::read(&file).unwrap());
+    wait::until("beta to let it go", || beta.segments().is_empty().then_some(()));
+    assert_eq!(beta.json(&["audit"])[0]["action"], "release");
+}

@@ -12,6 +12,7 @@ use super::read_export::{
     DueExport, DueExports, HereSegment, due_exports, exports_of, segments_here,
 };
 pub use super::read_recovery::recovery;
+use super::read_recovery::segments;
 use super::read_scrub::{self, RawRow, ScrubItem, ScrubPage};
 pub use super::read_upkeep::{Bounded, Expiring, Kept, Oldest, Subject};
 use super::rows::{
@@ -480,25 +481,4 @@ pub(super) fn pair(
     let segment = lenient(snapshot, Table::Segments, &keys::seq(seq))?;
     let delivery = lenient(snapshot, Table::Deliveries, &keys::delivery(seq, site))?;
     Ok(segment.zip(delivery))
-}
-
-fn segments(
-    snapshot: &dyn Snapshot,
-    after: Option<Seq>,
-    limit: usize,
-) -> Result<Answer, StoreFault> {
-    let from = after.map_or(Seq(0), |seq| Seq(seq.0.saturating_add(1)));
-    let mut rows = Vec::new();
-    let mut end = true;
-    snapshot.scan(Table::Segments, &keys::seq(from), &mut |key, value| {
-        if rows.len() == limit {
-            end = false;
-            return false;
-        }
-        if let Some(seq) = keys::parse_u64(key) {
-            rows.push((Seq(seq), decode(Table::Segments, key, value).ok()));
-        }
-        true
-    })?;
-    Ok(Answer::Segments { rows, end })
 }

@@ -38,6 +38,15 @@ pub enum Pick {
         /// At most so many.
         limit: usize,
     },
+    /// Deliveries to one site that its hop has, in accept order.
+    Handed {
+        /// The site.
+        peer: SiteNo,
+        /// Behind this segment.
+        after: Option<Seq>,
+        /// At most so many.
+        limit: usize,
+    },
     /// Segments behind `after`, with their deliveries.
     Segments {
         /// Not this one and none before it.
@@ -98,7 +107,7 @@ pub enum Cursor {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Picked {
-    /// To [`Pick::Dead`] and [`Pick::Owed`]. Rows that cannot be read are left out.
+    /// To [`Pick::Dead`], [`Pick::Owed`] and [`Pick::Handed`]. Rows that cannot be read are left out.
     Rows {
         /// In order.
         rows: Vec<Row>,
@@ -135,7 +144,10 @@ pub enum Named {
 pub fn picked(snapshot: &dyn Snapshot, pick: &Pick) -> Result<Picked, StoreFault> {
     match pick {
         Pick::Dead { after, only, limit } => dead(snapshot, *after, only, *limit),
-        Pick::Owed { peer, after, limit } => owed(snapshot, *peer, *after, *limit),
+        Pick::Owed { peer, after, limit } => of_site(snapshot, Table::Owed, *peer, *after, *limit),
+        Pick::Handed { peer, after, limit } => {
+            of_site(snapshot, Table::Handed, *peer, *after, *limit)
+        }
         Pick::Segments { after, limit } => segments(snapshot, *after, *limit),
         Pick::Named(prefixes) => named(snapshot, prefixes),
     }
@@ -200,15 +212,17 @@ fn row(snapshot: &dyn Snapshot, seq: Seq, site: SiteNo) -> Result<Option<Row>, S
     Ok(rows.map(|(segment, delivery)| Row { seq, site, segment, delivery }))
 }
 
-fn owed(
+/// From a table keyed by (site, segment).
+fn of_site(
     snapshot: &dyn Snapshot,
+    table: Table,
     peer: SiteNo,
     after: Option<Seq>,
     limit: usize,
 ) -> Result<Picked, StoreFault> {
     let from = after.map_or(Seq(0), |seq| Seq(seq.0.saturating_add(1)));
     let (mut seqs, mut next) = (Vec::new(), None);
-    snapshot.scan(Table::Owed, &keys::peer_seq(peer, from), &mut |key, _| {
+    snapshot.scan(table, &keys::peer_seq(peer, from), &mut |key, _| {
         let Some((_, seq)) = keys::parse_peer_seq(key).filter(|(site, _)| *site == peer) else {
             return false;
         };

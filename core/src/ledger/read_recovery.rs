@@ -1,12 +1,14 @@
 //! Everything the node keeps in memory, read at its start and after a commit that found no space.
 
+use alloc::vec::Vec;
+
 use minicbor::Decode;
 
 use super::Table;
 use super::keys;
-use super::read::{InflightFound, Recovery, decode, pair, row};
+use super::read::{Answer, InflightFound, Recovery, decode, pair, row};
 use super::rows::{CounterRow, DoomedRow, IncomingRow, InflightRow, MetaName, MetaRow, PeerRow};
-use crate::id::{BlobNo, SiteNo};
+use crate::id::{BlobNo, Seq, SiteNo};
 use crate::store::{Snapshot, StoreFault};
 
 /// Everything the node keeps in memory.
@@ -49,6 +51,28 @@ pub fn recovery(snapshot: &dyn Snapshot) -> Result<Recovery, StoreFault> {
         true
     })?;
     Ok(all)
+}
+
+/// A slice of segments, for the look through all of them behind a start.
+pub(super) fn segments(
+    snapshot: &dyn Snapshot,
+    after: Option<Seq>,
+    limit: usize,
+) -> Result<Answer, StoreFault> {
+    let from = after.map_or(Seq(0), |seq| Seq(seq.0.saturating_add(1)));
+    let mut rows = Vec::new();
+    let mut end = true;
+    snapshot.scan(Table::Segments, &keys::seq(from), &mut |key, value| {
+        if rows.len() == limit {
+            end = false;
+            return false;
+        }
+        if let Some(seq) = keys::parse_u64(key) {
+            rows.push((Seq(seq), decode(Table::Segments, key, value).ok()));
+        }
+        true
+    })?;
+    Ok(Answer::Segments { rows, end })
 }
 
 fn each<R>(

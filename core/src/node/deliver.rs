@@ -379,6 +379,7 @@ impl Node {
             self.book.set_id(self.stage.number(), row.id, None);
         }
         row.loss = Some(loss);
+        self.handed.look_again(loss == Loss::Gone);
         self.stage.batch.put(Table::Segments, &keys::seq(seq), &row);
         self.book.set_segment(self.stage.number(), seq, row);
     }

@@ -163,13 +163,14 @@ impl Node {
                 Asked::Act => {}
                 // All of it begins anew, below.
                 Asked::Expiry | Asked::Oldest(_) | Asked::Exports | Asked::ExportAct => {}
-                Asked::Scrub | Asked::Sharers => {}
+                Asked::Scrub | Asked::Sharers | Asked::Handed(_) => {}
                 Asked::Aside(places) => self.aside.again(places),
             }
         }
         self.act_failed(out);
         self.upkeep.again();
         self.scrub.again();
+        self.handed.start_over();
         self.bounds = Bounds::default();
         let found = core::mem::take(&mut self.found);
         self.pending.extend(found.into_iter().map(|(pending, ..)| pending));

@@ -11,7 +11,7 @@
 //! | `accept`, `admit`, `take`, `again`, `incoming` | lookups, admission, new rows, what is held already, reservations |
 //! | `deliver`, `verdict`, `scanned`, `window`, `peer` | claims, outcomes, due windows |
 //! | `acts` | what operators ask for |
-//! | `route`, `receipt` | sites behind others: where to, and what becomes of it there |
+//! | `route`, `receipt`, `handed` | sites behind others: where to, what becomes of it there, custody without an end |
 //! | `pace` | who may claim now |
 //! | `stage`, `book` | staged rows and counters; the overlay over the store's answers |
 //! | `remove`, `evict` | what leaves the ledger, and the record of it |
@@ -39,6 +39,7 @@ mod export;
 mod export_acts;
 mod export_look;
 mod full;
+mod handed;
 mod incoming;
 mod pace;
 mod passing;
@@ -71,7 +72,7 @@ pub use types::{
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::code::Refusal;
@@ -95,6 +96,7 @@ use conns::Conn;
 use deliver::Settlement;
 use export::Exports;
 use full::{Rejudge, Tight};
+use handed::Handed;
 use incoming::Incoming;
 use peer::Peer;
 use reconcile::Reconcile;
@@ -121,6 +123,7 @@ enum Asked {
     Segments,
     Missing,
     Act,
+    Handed(SiteNo),
     Exports,
     ExportAct,
     PassBack(ConnId),
@@ -165,6 +168,7 @@ pub struct Node {
     reconcile: Reconcile,
     scrub: Scrub,
     aside: Aside,
+    handed: Handed,
     summary: ReconcileSummary,
     upkeep: Upkeep,
     bounds: Bounds,
@@ -271,18 +275,6 @@ impl Node {
         }
     }
 
-    /// A WANT for content: repair is answered `unknown` until this site can look content up by digest.
-    fn unwanted(&mut self, conn: ConnId, transfer: crate::id::TransferNo, out: &mut Vec<Action>) {
-        let command = SessionCommand::Refuse {
-            transfer,
-            id: crate::id::SegmentId([0; 32]),
-            refusal: crate::code::Refusal::Unknown,
-            retry_after: 0,
-            text: "this site does not repair others".to_string(),
-        };
-        out.push(Action::Command(conn, command));
-    }
-
     fn committed(&mut self, through: BatchNo, space: Space, out: &mut Vec<Action>) {
         for note in self.stage.committed(through) {
             out.push(Action::Note(note));
@@ -337,6 +329,9 @@ impl Node {
                 open = self.oldest_read(read, as_of, table, found);
             }
             (Asked::Act, Rows::Picked(picked)) => open = self.act_read(now, read, picked),
+            (Asked::Handed(site), Rows::Picked(picked)) => {
+                self.handed_read(now, site, picked, as_of);
+            }
             (Asked::Exports, Rows::DueExports { rows, next }) => {
                 self.exports_found(now, rows, next, out);
             }
@@ -383,6 +378,7 @@ impl Node {
         self.reconcile_slice(out);
         self.scrub_slice(now, out);
         self.read_aside(out);
+        self.look_at_handed(out);
         self.drain(now, out);
     }
 
@@ -411,21 +407,6 @@ impl Node {
         let due = [self.conns_deadline(), self.full_deadline(), self.due_deadline()];
         let due = due.into_iter().chain([self.upkeep_deadline(), self.exports_deadline()]);
         due.chain([partials, stop, stuck, self.scrub_deadline()]).flatten().min()
-    }
-
-    /// When the next delivery of a live session is due that is not due now.
-    fn due_deadline(&self) -> Option<Instant> {
-        if self.stopping {
-            return None;
-        }
-        let due = self.peers.values().filter(|p| !p.held).filter_map(|p| {
-            let hop = self.peers.get(&p.hop()).filter(|hop| hop.session.is_some() && !hop.held)?;
-            let opens = hop.contact.opens_at(self.now.wall).unwrap_or_default();
-            let due = self.now.instant_of(p.next_due()?.max(opens)).max(hop.claim_at);
-            // What is due and not claimed waits for an input: an outcome, a commit, a HELLO.
-            (due > self.now.mono).then_some(due)
-        });
-        due.min()
     }
 
     /// Says `promise` to a connection once everything staged so far is durable: it hangs on the newest

@@ -2,7 +2,7 @@
 
 use super::Node;
 use crate::id::{ConnId, SiteNo, TransferNo};
-use crate::time::Now;
+use crate::time::{Instant, Now};
 
 impl Node {
     /// Counts what is under way to peers that have a rate, for the claims of this turn.
@@ -44,5 +44,20 @@ impl Node {
                 flight.sent = sent;
             }
         }
+    }
+
+    /// When the next delivery of a live session is due that is not due now.
+    pub(super) fn due_deadline(&self) -> Option<Instant> {
+        if self.stopping {
+            return None;
+        }
+        let due = self.peers.values().filter(|p| !p.held).filter_map(|p| {
+            let hop = self.peers.get(&p.hop()).filter(|hop| hop.session.is_some() && !hop.held)?;
+            let opens = hop.contact.opens_at(self.now.wall).unwrap_or_default();
+            let due = self.now.instant_of(p.next_due()?.max(opens)).max(hop.claim_at);
+            // What is due and not claimed waits for an input: an outcome, a commit, a HELLO.
+            (due > self.now.mono).then_some(due)
+        });
+        due.min()
     }
 }

@@ -20,7 +20,7 @@ use crate::code::Cause;
 use crate::id::{ConnId, SegmentId, Seq, SiteNo, TransferNo};
 use crate::ledger::keys_upkeep::ExpiryKind;
 use crate::ledger::read::ReadRequest;
-use crate::ledger::rows::{DeliveryRow, SegmentRow, State};
+use crate::ledger::rows::{DeliveryRow, Loss, SegmentRow, State};
 use crate::ledger::rows_upkeep::ReceiptRow;
 use crate::ledger::{Table, keys};
 use crate::limits::RECEIPTS_OPEN;
@@ -41,6 +41,10 @@ impl Node {
         segment: &SegmentRow,
         hop: SiteNo,
     ) {
+        if segment.loss == Some(Loss::Gone) {
+            // The content went while it was under way: no receipt will be known as its own.
+            return self.give_up(now, site, seq, row, segment, Cause::Missing);
+        }
         row.custody = Some(hop.0);
         row.refused = 0;
         row.since = now.wall.0;

@@ -10,6 +10,7 @@ use super::book::Book;
 use super::bounds::Bounds;
 use super::clock::ClockHold;
 use super::export::Exports;
+use super::handed::Handed;
 use super::incoming::Incoming;
 use super::peer::Peer;
 use super::reconcile::Reconcile;
@@ -99,6 +100,7 @@ impl Node {
             reconcile,
             scrub: Scrub::new(&recovery),
             aside: Aside::default(),
+            handed: Handed::at_start(),
             summary: ReconcileSummary::default(),
             upkeep: Upkeep::new(),
             bounds: Bounds::default(),

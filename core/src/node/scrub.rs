@@ -2,17 +2,19 @@
 //! live traffic. What is wrong is marked alone: its neighbours are not touched, and nobody is promised or
 //! sent anything on the strength of it any more.
 
+use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::types::{Action, Note, ScrubStatus};
 use super::{Asked, Mode, Node};
-use crate::code::Cause;
-use crate::id::{BatchNo, Seq};
+use crate::code::{Cause, Refusal};
+use crate::id::{BatchNo, ConnId, SegmentId, Seq, TransferNo};
 use crate::ledger::Table;
 use crate::ledger::read::{Held, ReadRequest, Recovery};
 use crate::ledger::read_scrub::{ScrubItem, ScrubPage};
 use crate::ledger::rows::{Loss, MetaName, MetaRow, State};
+use crate::session::SessionCommand;
 use crate::store::{Errand, ScrubFault};
 use crate::time::{Instant, Now, UnixMillis};
 
@@ -234,6 +236,18 @@ impl Node {
     /// Written down at a coarse grain: a restart looks at a little of it again.
     fn keep_position(&mut self, name: MetaName, value: u64) {
         self.stage.batch.put(Table::Meta, name.key(), &MetaRow { value });
+    }
+
+    /// A WANT for content: repair is answered `unknown` until this site can look content up by digest.
+    pub(super) fn unwanted(&mut self, conn: ConnId, transfer: TransferNo, out: &mut Vec<Action>) {
+        let command = SessionCommand::Refuse {
+            transfer,
+            id: SegmentId([0; 32]),
+            refusal: Refusal::Unknown,
+            retry_after: 0,
+            text: "this site does not repair others".to_string(),
+        };
+        out.push(Action::Command(conn, command));
     }
 }
 

@@ -255,6 +255,11 @@ impl Stage {
         self.durable.get(&(site, state as u8)).copied().unwrap_or_default()
     }
 
+    /// How many deliveries are in that state, with what is staged.
+    pub fn staged(&self, site: SiteNo, state: State) -> u64 {
+        self.counters.get(&(site, state as u8)).map_or(0, |row| row.count)
+    }
+
     /// So many bytes more are charged, for content that comes from `site`; 0 is here.
     pub fn charge(&mut self, site: SiteNo, bytes: u64) {
         self.meta.used = self.meta.used.saturating_add(bytes);

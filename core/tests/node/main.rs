@@ -7,6 +7,7 @@ mod attempts;
 mod books;
 mod check;
 mod clock;
+mod custody;
 mod export;
 mod export_life;
 mod full;

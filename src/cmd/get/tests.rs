@@ -36,7 +36,16 @@ fn good() -> Say {
 }
 
 fn got(daemon: &Daemon, output: &Path, json: bool) -> (Result<Exit, Failure>, Said) {
-    let args = GetArgs { id: "3fa9c1".into(), output: output.into() };
+    got_with(daemon, output, json, false)
+}
+
+fn got_with(
+    daemon: &Daemon,
+    output: &Path,
+    json: bool,
+    release: bool,
+) -> (Result<Exit, Failure>, Said) {
+    let args = GetArgs { id: "3fa9c1".into(), output: output.into(), release };
     said(json, |screen| get(&args, &mut Api::new(&daemon.socket()), screen))
 }
 
@@ -106,4 +115,56 @@ fn places_that_cannot_be_written() {
         assert_eq!((failure.exit, failure.code), (Exit::Failed, "CN0631"), "{place}");
     }
     assert_eq!(got(&daemon, Path::new("/dev/null"), false).0, Ok(Exit::Done));
+}
+
+/// A daemon that answers acts so, and says whether it was asked.
+fn releasing(say: impl Fn() -> Say + Send + 'static) -> Daemon {
+    Daemon::answering(move |request, _| match request.target.as_str() {
+        "/v1/acts" => say(),
+        target if target.ends_with("/content") => good(),
+        _ => Say::json(200, serde_json::to_value(segment()).unwrap()),
+    })
+}
+
+#[test]
+fn what_was_fetched_is_let_go_here_if_that_may_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("x");
+    let done = |count: u64, left: &[&str]| {
+        let left: Vec<_> = left
+            .iter()
+            .map(|text| json!({"id": segment().id, "peer": "", "code": "still_owed", "text": text}))
+            .collect();
+        json!({
+            "schema": "consign.act/1", "action": "release", "dry_run": false, "count": count,
+            "bytes": 0, "commits": 1, "done": [], "left_count": left.len(), "left": left,
+        })
+    };
+    let good = done(1, &[]);
+    let daemon = releasing(move || Say::json(200, good.clone()));
+    let (exit, said) = got_with(&daemon, &file, false, true);
+    assert_eq!(exit, Ok(Exit::Done));
+    assert!(said.notes[1].starts_with("Released  3fa9c17be204"), "{:?}", said.notes);
+    let (_, said) = got_with(&daemon, &file, true, true);
+    assert!(said.lines[0].contains("\"released\":true"), "{:?}", said.lines);
+
+    let owed = done(0, &["gamma does not have it (queued)"]);
+    let daemon = releasing(move || Say::json(200, owed.clone()));
+    let (exit, said) = got_with(&daemon, &file, false, true);
+    assert_eq!(exit, Ok(Exit::Partly));
+    assert!(said.notes[1].contains("not released: gamma does not"), "{:?}", said.notes);
+
+    let daemon = releasing(|| Say::refuse(503, "busy", "this site is stopping"));
+    let failure = got_with(&daemon, &file, false, true).0.unwrap_err();
+    assert!(failure.to_string().contains("is stopping"), "{failure}");
+    assert_eq!(fs::read(&file).unwrap(), BODY, "it stays");
+}
+
+#[test]
+fn what_goes_down_a_pipe_is_not_let_go() {
+    let daemon = releasing(|| panic!("nothing may be released"));
+    for place in ["-", "/dev/null"] {
+        let failure = got_with(&daemon, Path::new(place), false, true).0.unwrap_err();
+        assert_eq!((failure.exit, failure.code), (Exit::Usage, "CN0403"), "{place}");
+    }
 }

@@ -378,7 +378,7 @@ impl Desk<'_> {
     }
 
     /// What is given up as missing must be gone.
-    fn gone(&self, step: &Step<'_>) -> Check {
+    pub(super) fn gone(&self, step: &Step<'_>) -> Check {
         let there = self.site.content(step.segment) == Holds::Yes;
         self.must(!there, "I2", step, || "its content is given up, and is there".into())
     }

@@ -45,9 +45,22 @@ impl Desk<'_> {
     }
 
     /// The end of what a hop had custody of: only a receipt of that hop says so, and if it says that it
-    /// was delivered, the site itself has had it.
+    /// was delivered, the site itself has had it. Another hop, or content that is gone, ends it as well.
     pub(super) fn told(&self, step: &Step<'_>, hop: u32, new: &DeliveryRow) -> Check {
         let name = self.site.peer(step.no);
+        if new.state == State::Failed {
+            // Its site has another hop now: it is sent anew, at nobody's cost.
+            let via = self.site.hop(&name).and_then(|via| self.site.disk.number_of(via));
+            let restart = new.custody.is_none() && new.last_error == Cause::Restart.number();
+            let elsewhere = via.is_some_and(|via| via.0 != hop);
+            return self.must(restart && elsewhere, "I4", step, || {
+                format!("a hop has it, and it becomes {new:?}, by way of {via:?}")
+            });
+        }
+        if new.last_error == Cause::Missing.number() && self.gone(step).is_ok() {
+            // No receipt could be told from one of whoever brings the content anew.
+            return Ok(());
+        }
         let cause = if new.state == State::Acked { 0 } else { new.last_error };
         let ends = matches!(new.state, State::Acked | State::Deadletter);
         self.must(ends, "I4", step, || format!("a hop has it, and it becomes {:?}", new.state))?;

@@ -190,3 +190,27 @@ fn removals_that_wait_together_are_each_answered() {
     assert!(matches!(store.answer(), Input::Space(_)));
     assert_eq!(store.files(), []);
 }
+
+#[test]
+fn what_a_sweep_set_aside_goes_after_a_day_and_what_fsck_set_aside_stays() {
+    let dir = temp();
+    let store = Lmdb::at(dir.path());
+    for blob in [5, 6] {
+        store.plant(BlobNo(blob), b"orphan");
+        let sweep = Errand::Sweep { folder: blob as u8, below: BlobNo(9) };
+        assert_eq!(store.errand(sweep), Input::Swept { folder: blob as u8, quarantined: 1 });
+    }
+    drop(store);
+    let aside = dir.path().join("quarantine");
+    std::fs::write(aside.join("fsck-07-7"), b"the only copy").expect("it is written");
+    let day = std::time::Duration::from_secs(25 * 3600);
+    for name in ["05-5", "fsck-07-7"] {
+        let file = std::fs::File::options().write(true).open(aside.join(name)).expect("a file");
+        file.set_modified(std::time::SystemTime::now() - day).expect("it is older now");
+    }
+    let store = Lmdb::at(dir.path());
+    // The remover looks before its first errand.
+    store.errand(Errand::Sweep { folder: 1, below: BlobNo(9) });
+    let there = |name: &str| aside.join(name).exists();
+    assert_eq!((there("05-5"), there("06-6"), there("fsck-07-7")), (false, true, true));
+}

@@ -333,7 +333,7 @@ impl Node {
         self.book.delivery(site, seq, BatchNo(0))
     }
 
-    pub(super) fn name_of(&self, site: SiteNo) -> String {
+    pub(in crate::node) fn name_of(&self, site: SiteNo) -> String {
         self.peers.get(&site).map_or_else(|| alloc::format!("site-{site}"), |p| p.name.clone())
     }
 }

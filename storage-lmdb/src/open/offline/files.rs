@@ -19,7 +19,7 @@ use rustix::fs::Advice;
 use rustix::io::Errno;
 
 use super::{Offline, OfflineSnapshot};
-use crate::dir::{self, DataDir, Thing};
+use crate::dir::{self, DataDir, Thing, Whose};
 use crate::readers::file_fault;
 
 /// An entry of a content folder that is to be set aside.
@@ -108,7 +108,8 @@ impl Offline {
         let mut moved = 0;
         for Aside { folder: number, entry } in files {
             let folder = dir.folder(*number).map_err(io)?;
-            moved += u64::from(dir.set_aside(&folder, *number, entry).map_err(io)?);
+            moved +=
+                u64::from(dir.set_aside(&folder, *number, entry, Whose::Operator).map_err(io)?);
             dir.sync_quarantine(&folder).map_err(io)?;
         }
         Ok(moved)
