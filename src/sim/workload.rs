@@ -44,6 +44,11 @@ impl World {
                 let at = self.now.plus(self.rng.below(20_000));
                 self.queue.plan(at, Event::ClientGone(ix));
             }
+            // What goes round in a circle is handed in once: entered at several sites it would be waited
+            // for by everybody in it.
+            if goes_round(&job.to) {
+                return;
+            }
             if self.recent.len() == RECENT {
                 self.recent.pop_front();
             }
@@ -152,6 +157,11 @@ impl World {
         }
         Destinations::named(names).unwrap_or(Destinations::All)
     }
+}
+
+/// Whether it is for the name that exists nowhere.
+fn goes_round(to: &Destinations) -> bool {
+    matches!(to, Destinations::Named(names) if names.iter().any(|name| name == GHOST))
 }
 
 /// Without the name that exists nowhere: a segment that is on its way already and is then sent round in a
