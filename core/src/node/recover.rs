@@ -16,6 +16,7 @@ use super::scrub::Scrub;
 use super::stage::Stage;
 use super::types::{Note, ReconcileSummary};
 use super::upkeep::Upkeep;
+use super::want::Wants;
 use super::{Mode, Node};
 use crate::config::Config;
 use crate::gate::Gate;
@@ -98,6 +99,7 @@ impl Node {
             reconcile,
             scrub: Scrub::new(&recovery),
             aside: Aside::default(),
+            wants: Wants::default(),
             summary: ReconcileSummary::default(),
             upkeep: Upkeep::new(),
             bounds: Bounds::default(),

@@ -54,6 +54,7 @@ mod frames;
 mod keep;
 mod receipts;
 mod removal;
+mod repair;
 mod rows;
 mod settle;
 mod site;
