@@ -186,6 +186,9 @@ impl Node {
                 // Found missing before, and dealt with; somebody may have it by now.
                 Some(row) if row.loss == Some(Loss::Gone) => self.want(seq),
                 Some(row) => {
+                    if row.loss.is_some() {
+                        self.want(seq);
+                    }
                     self.came_by(now, seq, &row);
                     wanted.push((seq, row.body, row.size));
                 }

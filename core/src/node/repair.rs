@@ -29,7 +29,7 @@ impl Node {
         let (What::Offer(offer, _) | What::Received(offer, _)) = &pending.what else { return };
         let Some(seq) = self.wished(pending.conn, &offer.id) else {
             let text = "nothing of it is wanted here".to_string();
-            return self.not_repaired(&pending, (Refusal::Unknown, 0, text), out);
+            return self.not_repaired(&pending, (Refusal::NotAddressed, 0, text), out);
         };
         let lookup = Lookup { id: offer.id, digest: offer.digest, source: pending.source };
         self.ask(Asked::Repair(Box::new(pending)), ReadRequest::Repair(seq, lookup), out);
@@ -82,11 +82,14 @@ impl Node {
         let Some(first) = lost.iter().find(|k| k.held.row.id == offer.id) else {
             self.wants.forget(&offer.id);
             let text = "nothing of it is to be repaired here".to_string();
-            return Err((Refusal::Unknown, 0, text));
+            return Err((Refusal::NotAddressed, 0, text));
         };
         let first = first.clone();
         let same = |kept: &Kept| kept.held.row.body == first.held.row.body;
         let mut lost: Vec<Kept> = lost.into_iter().filter(same).collect();
+        if first.digest.is_some_and(|blob| Body::Blob(blob) == first.held.row.body) {
+            return Err(busy("its digest still leads to the damaged file"));
+        }
         if lost.iter().any(|kept| self.is_read(kept.held.seq)) {
             return Err(busy("what is left of it is being read"));
         }

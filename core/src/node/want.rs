@@ -16,7 +16,7 @@ use super::{Asked, Mode, Node};
 use crate::code::Refusal;
 use crate::id::{BatchNo, ConnId, SegmentId, Seq, SiteNo, TransferNo};
 use crate::ledger::read::{Held, ReadRequest};
-use crate::ledger::rows::{DeliveryRow, Loss, State};
+use crate::ledger::rows::{DeliveryRow, State};
 use crate::segment::Destinations;
 use crate::session::{Outcome, Promise, Sending, SessionCommand};
 use crate::time::{Instant, Now};
@@ -178,7 +178,7 @@ impl Node {
         self.more = true;
         for held in held.into_iter().flatten() {
             let row = self.book.segment(held.seq).unwrap_or(&held.row);
-            if row.loss != Some(Loss::Gone) || self.book.is_gone(held.seq) {
+            if row.loss.is_none() || self.book.is_gone(held.seq) {
                 continue;
             }
             let (id, giver) = (row.id, SiteNo(row.from));
