@@ -96,6 +96,9 @@ enum Command {
     Inbox(cmd::inbox::InboxArgs),
     /// Shows watched directories
     Watch(cmd::watch::WatchArgs),
+    /// Says that the clock is right after a step of it
+    #[command(subcommand)]
+    Clock(cmd::clock::ClockCommand),
     /// Stops the site: no new segments, what is in flight is finished
     Stop(cmd::stop::StopArgs),
     /// Checks a data directory that no site runs on, and mends it
@@ -213,6 +216,7 @@ fn dispatch(command: Command, global: &Global, socket: Option<PathBuf>) -> Resul
         Command::Audit(args) => cmd::audit::run(args, global, &at()?)?,
         Command::Inbox(args) => cmd::inbox::run(args, global, &at()?)?,
         Command::Watch(args) => cmd::watch::run(args, global, &at()?)?,
+        Command::Clock(command) => cmd::clock::run(command, global, &at()?)?,
         Command::Stop(args) => cmd::stop::run(args, global, &at()?)?,
         Command::Fsck(args) => cmd::fsck::run(&args, global)?,
         Command::Demo(args) => cmd::demo::run(&args, global)?,

@@ -85,6 +85,9 @@ pub struct EffectiveClock {
     mono: Instant,
     /// Nanoseconds since the Unix epoch, enough until the year 2554.
     nanos: u64,
+    /// How far the system clock is ahead (ms), and how far it was when that was last told.
+    ahead: u64,
+    told: u64,
 }
 
 impl EffectiveClock {
@@ -92,10 +95,26 @@ impl EffectiveClock {
     /// difference is gone after ten.
     pub const SLEW: u64 = 10;
 
+    /// A difference of that much is a step of the system clock, which somebody has to look at.
+    pub const STEP: Duration = Duration::from_secs(3600);
+
     /// A clock that starts at the later of the `system` clock and the `high` water in the ledger.
     #[must_use]
     pub fn start(mono: Instant, system: UnixMillis, high: UnixMillis) -> EffectiveClock {
-        EffectiveClock { mono, nanos: system.max(high).0.saturating_mul(NANOS_PER_MILLI) }
+        let nanos = system.max(high).0.saturating_mul(NANOS_PER_MILLI);
+        EffectiveClock { mono, nanos, ahead: 0, told: 0 }
+    }
+
+    /// How far the system clock was ahead of effective time at the last reading, when that differs by
+    /// [`EffectiveClock::STEP`] or more from what this said before: for [`crate::node::Input::Clock`].
+    pub fn step(&mut self) -> Option<Duration> {
+        let step = EffectiveClock::STEP.as_millis();
+        let (ahead, told) = (u128::from(self.ahead), u128::from(self.told));
+        if ahead.abs_diff(told) < step && (told < step || ahead >= step) {
+            return None;
+        }
+        self.told = self.ahead;
+        Some(Duration::from_millis(self.ahead))
     }
 
     /// Both clocks at the moment when the monotonic clock shows `mono` and the system clock `system`. A
@@ -110,6 +129,7 @@ impl EffectiveClock {
         // A millisecond is the system clock's grain here: less than that is no difference.
         let ahead = straight.saturating_sub(system.saturating_add(NANOS_PER_MILLI)).min(most);
         self.nanos = straight.saturating_add(behind).saturating_sub(ahead);
+        self.ahead = system.saturating_sub(self.nanos) / NANOS_PER_MILLI;
         Now { mono: self.mono, wall: UnixMillis(self.nanos / NANOS_PER_MILLI) }
     }
 }

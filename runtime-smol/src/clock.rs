@@ -27,6 +27,11 @@ impl Clock {
         effective.now(self.mono(), system())
     }
 
+    /// How far the system clock was found ahead of effective time, when that has to be told.
+    pub(crate) fn step(&self) -> Option<Duration> {
+        self.effective.lock().unwrap_or_else(PoisonError::into_inner).step()
+    }
+
     /// How long it is until `at`; zero when it has passed.
     pub(crate) fn until(&self, at: Instant) -> Duration {
         at.since(self.mono())

@@ -82,7 +82,11 @@ pub(crate) fn run(
         context.inbox.take(&mut entries, timeout);
         let now = context.clock.now();
         let timer = deadline.is_some_and(|at| at <= now.mono).then_some(Input::Timer);
-        let mut inputs = timer.into_iter().chain(std::iter::from_fn(|| {
+        let clock = context.clock.step().map(|ahead| Input::Clock {
+            ahead: u64::try_from(ahead.as_millis()).unwrap_or(u64::MAX),
+        });
+        let first = clock.into_iter().chain(timer);
+        let mut inputs = first.chain(std::iter::from_fn(|| {
             loop {
                 match entries.pop_front()? {
                     // The ticket goes back as the node takes the input.

@@ -18,6 +18,7 @@
 //! | `POST /v1/segments/{id}/exports/retry` | [`exports::Done`]: exports of it that failed or wait |
 //! | `GET /v1/watched?rule=&from=` | [`exports::WatchedFiles`], a page |
 //! | `POST /v1/unwatch?rule=&path=` | [`exports::Done`]: files that are gone are forgotten (BLAKE3 of their paths) |
+//! | `POST /v1/clock/confirm` | [`shapes::Clock`]: what a step of the clock has held goes on |
 //! | `POST /v1/stop` | `202`: the node drains and stops |
 //! | `GET /healthz`, `GET /readyz` | one word |
 //!

@@ -23,6 +23,7 @@ pub(super) enum Route {
     Ready,
     Status,
     Stop,
+    ConfirmClock,
     List(Listing),
     Show(IdPrefix),
     Content(IdPrefix),
@@ -66,6 +67,7 @@ pub(super) fn route(request: &Request) -> Result<Route, No> {
         (["readyz"], true, _) => plain(Route::Ready),
         (["v1", "status"], true, _) => plain(Route::Status),
         (["v1", "stop"], _, true) => plain(Route::Stop),
+        (["v1", "clock", "confirm"], _, true) => plain(Route::ConfirmClock),
         (["metrics"], true, _) => plain(Route::Metrics),
         (["v1", "acts"], _, true) => plain(Route::Act),
         (["v1", "peers"], true, _) => plain(Route::Peers),
@@ -91,6 +93,7 @@ pub(super) fn route(request: &Request) -> Result<Route, No> {
         (
             ["v1", "stop" | "acts" | "unwatch"]
             | ["v1", "exports", "run"]
+            | ["v1", "clock", "confirm"]
             | ["v1", "segments", _, "exports", "retry"],
             _,
             false,

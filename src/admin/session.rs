@@ -203,12 +203,14 @@ impl AdminSession {
             Route::Status
             | Route::Ready
             | Route::Stop
+            | Route::ConfirmClock
             | Route::Peers
             | Route::Metrics
             | Route::ExportRun
             | Route::Unwatch(..) => {
                 let question = match &route {
                     Route::Stop => Question::Stop,
+                    Route::ConfirmClock => Question::ConfirmClock,
                     Route::ExportRun => Question::InboxRun,
                     Route::Unwatch(rule, paths) => Question::Unwatch(*rule, paths.clone()),
                     _ => Question::Status,
@@ -354,6 +356,7 @@ impl AdminSession {
             | Route::Health
             | Route::Ready
             | Route::Status
+            | Route::ConfirmClock
             | Route::Stop
             | Route::Submit(_) => self.body(now, 200, &[], &bytes, out),
         }

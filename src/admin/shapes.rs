@@ -173,6 +173,9 @@ pub struct Status {
     pub reconciled: (u64, u64),
     /// Whether it is stopping.
     pub stopping: bool,
+    /// Whether nothing expires because a step of the clock is not confirmed.
+    #[serde(default)]
+    pub clock_held: bool,
     /// Refusals since the start, by code.
     #[serde(default)]
     pub refusals: BTreeMap<String, u64>,
@@ -329,6 +332,15 @@ pub struct Count {
     pub bytes: u64,
 }
 
+/// An operator has said that the clock is right.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clock {
+    /// `consign.clock/1`
+    pub schema: String,
+    /// Whether a step of it was waiting for that.
+    pub was_held: bool,
+}
+
 /// The node is stopping.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stopping {
@@ -381,6 +393,7 @@ impl Status {
             reconciling: node.reconciling,
             reconciled: node.reconciled,
             stopping: node.stopping,
+            clock_held: node.clock_held,
             refusals: counted(Refusal::ALL.iter().map(|r| r.word()), &node.refusals),
             acts: counted(Action::ALL.iter().map(|a| a.word()), &node.acts),
             quarantined: node.quarantined,

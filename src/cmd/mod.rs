@@ -3,6 +3,7 @@
 mod acts;
 pub mod audit;
 pub mod bench;
+pub mod clock;
 pub mod deadletter;
 pub mod demo;
 pub mod fsck;

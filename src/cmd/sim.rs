@@ -188,7 +188,7 @@ impl Sum {
 /// When the arguments make no sense, or a recording cannot be written.
 pub fn run(args: &SimArgs, global: &Global) -> Result<Exit, Failure> {
     if let Some(name) = &args.scenario {
-        return scenarios(name, global);
+        return scenarios(name, args.plant, global);
     }
     let first = match args.seed {
         Some(seed) => seed,
@@ -234,7 +234,7 @@ fn record(file: &Path, options: &Options, until: Option<u64>) -> Result<(), Fail
 }
 
 /// Tells named stories.
-fn scenarios(name: &str, global: &Global) -> Result<Exit, Failure> {
+fn scenarios(name: &str, plant: Option<Plant>, global: &Global) -> Result<Exit, Failure> {
     let all = scenario::all();
     if name == "list" {
         for story in &all {
@@ -249,7 +249,7 @@ fn scenarios(name: &str, global: &Global) -> Result<Exit, Failure> {
     }
     let mut exit = Exit::Done;
     for story in wanted {
-        match scenario::tell(story) {
+        match scenario::tell_planted(story, plant) {
             Ok(report) if global.quiet => drop(report),
             Ok(report) => out::line(&format!(
                 "ok    {:30} {} steps, {} s",

@@ -90,6 +90,7 @@ fn text(status: &Status, before: Option<(&Status, Duration)>, now: SystemTime) -
     };
     let words = [
         (status.stopping, "stopping"),
+        (status.clock_held, "clock stepped, nothing expires: consign clock confirm"),
         (status.reconciling, checking.as_str()),
         (status.storage.full, "full: new segments are refused until there is room"),
         (!status.ledger.ballast_whole, "the ballast is not whole"),

@@ -73,8 +73,6 @@ pub struct Keeping {
     pub leaves: u32,
     /// Acts of an operator, per minute and site.
     pub acts: u32,
-    /// Whether some sites give out by an inbox rule what arrives.
-    pub inbox: bool,
 }
 
 /// A part of it that a run can do without.
@@ -100,13 +98,11 @@ pub enum Part {
     Leave,
     /// Acts of operators.
     Acts,
-    /// Inbox rules.
-    Inbox,
 }
 
 impl Part {
     /// Every part.
-    pub const ALL: [Part; 11] = [
+    pub const ALL: [Part; 10] = [
         Part::Evict,
         Part::Memory,
         Part::Records,
@@ -117,7 +113,6 @@ impl Part {
         Part::Again,
         Part::Leave,
         Part::Acts,
-        Part::Inbox,
     ];
 
     /// Its word on the command line.
@@ -134,7 +129,6 @@ impl Part {
             Part::Again => "again",
             Part::Leave => "leave",
             Part::Acts => "acts",
-            Part::Inbox => "inbox",
         }
     }
 }
@@ -163,7 +157,6 @@ impl Keeping {
             later: 0,
             leaves: 0,
             acts: 0,
-            inbox: false,
         }
     }
 
@@ -195,7 +188,6 @@ impl Keeping {
             later: share(rng, 500_000, 300_000),
             leaves: share(rng, 333_333, 300_000),
             acts: share(rng, 500_000, 2_000_000),
-            inbox: rng.chance(333_333),
         }
     }
 
@@ -221,7 +213,6 @@ impl Keeping {
             Part::Again => (self.again, self.later) = (usual.again, usual.later),
             Part::Leave => self.leaves = usual.leaves,
             Part::Acts => self.acts = usual.acts,
-            Part::Inbox => self.inbox = usual.inbox,
         }
     }
 
@@ -319,8 +310,7 @@ impl fmt::Display for Keeping {
             if k.window == 0 { 10 } else { k.window }
         )?;
         write!(f, " routes={} expires={}ppm again={}ppm", k.routes.word(), k.expires, k.again)?;
-        write!(f, " later={}ppm leaves={}ppm acts={}ppm", k.later, k.leaves, k.acts)?;
-        write!(f, " inbox={}", k.inbox)
+        write!(f, " later={}ppm leaves={}ppm acts={}ppm", k.later, k.leaves, k.acts)
     }
 }
 
@@ -343,7 +333,6 @@ mod tests {
             |k: &Keeping| k.routes == Routes::Loop,
             |k: &Keeping| k.leaves > 0,
             |k: &Keeping| k.acts > 0,
-            |k: &Keeping| k.inbox,
             |k: &Keeping| k.inbound_quota.is_some(),
             |k: &Keeping| k.window > 0,
         ] {

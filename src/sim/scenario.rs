@@ -13,6 +13,7 @@ pub mod power;
 use std::time::Duration;
 
 use consign_core::id::SegmentId;
+use consign_core::plant::Plant;
 use consign_core::segment::{Class, Destinations, Meta};
 
 use super::client::{Job, content};
@@ -52,7 +53,15 @@ pub fn all() -> Vec<Story> {
 /// # Errors
 /// What the story demands and did not get.
 pub fn tell(story: &Story) -> Result<Report, String> {
-    let mut stage = Stage::new();
+    tell_planted(story, None)
+}
+
+/// Tells it to sites that drop a rule on purpose.
+///
+/// # Errors
+/// As [`tell`].
+pub fn tell_planted(story: &Story, plant: Option<Plant>) -> Result<Report, String> {
+    let mut stage = Stage { plant, ..Stage::new() };
     (story.tell)(&mut stage)?;
     stage.finish()
 }
@@ -62,6 +71,7 @@ pub struct Stage {
     /// Its world, once the story has made it.
     pub world: World,
     sent: u64,
+    plant: Option<Plant>,
 }
 
 impl Default for Stage {
@@ -74,7 +84,7 @@ impl Stage {
     /// An empty stage.
     #[must_use]
     pub fn new() -> Stage {
-        let mut stage = Stage { world: World::new(calm(0), Vec::new()), sent: 0 };
+        let mut stage = Stage { world: World::new(calm(0), Vec::new()), sent: 0, plant: None };
         stage.world.watch.story_from = 0;
         stage
     }
@@ -84,6 +94,7 @@ impl Stage {
         let mut options = calm(sites);
         options.topology = topology;
         change(&mut options);
+        options.plant = self.plant;
         self.world = World::new(options, Vec::new());
         self.world.watch.story_from = 0;
     }

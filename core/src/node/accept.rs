@@ -227,7 +227,13 @@ impl Node {
             }
         };
         if let Err((refusal, retry_after, text)) = verdict {
-            self.drop_pending(&pending, out);
+            match pending.what {
+                // What is durable of it stays, so that it is not sent a second time.
+                What::Received(_, blob) if refusal == Refusal::DiskFull => {
+                    self.incoming_cut(now, blob);
+                }
+                _ => self.drop_pending(&pending, out),
+            }
             self.refuse(&pending, refusal, retry_after, text, out);
         }
     }
@@ -298,6 +304,8 @@ impl Node {
             }
             What::Received(offer, blob) => {
                 self.admit_offer(now, offer, pending.source)?;
+                // Its room is reserved, but its rows are growth like any other (G5).
+                self.admit_growth()?;
                 let body = self.adopt(*blob, offer.digest, offer.size, found);
                 let seq = self.take_offer(now, offer, pending.source, body)?;
                 self.own(body, seq);

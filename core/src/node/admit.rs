@@ -53,10 +53,9 @@ impl Node {
     /// Whether so many bytes more may be kept. What is refused for want of room makes room: content that
     /// may go later goes now.
     pub(super) fn admit_bytes(&mut self, want: Want) -> Result<(), No> {
-        if !matches!(self.mode, Mode::Normal) {
+        if let Err(no) = self.admit_growth() {
             self.wants_room(want);
-            let text = "the disk is full; nothing new is taken until space is back";
-            return Err((Refusal::DiskFull, 10_000, text.to_string()));
+            return Err(no);
         }
         let Some(no) = self.shortage(want, 0) else { return Ok(()) };
         self.wants_room(want);
@@ -64,6 +63,17 @@ impl Node {
             self.lacks(self.needed(want));
         }
         Err(no)
+    }
+
+    /// Growth is refused until the ballast is whole again (G5).
+    pub(super) fn admit_growth(&self) -> Result<(), No> {
+        match self.mode {
+            Mode::Normal => Ok(()),
+            Mode::Rejudge(_) | Mode::Tight(_) => {
+                let text = "the disk is full; nothing new is taken until space is back";
+                Err((Refusal::DiskFull, 10_000, text.to_string()))
+            }
+        }
     }
 
     /// Whether there will be room for it once doomed files are gone.

@@ -91,7 +91,7 @@ impl Node {
             self.book.release(key.seq);
             return true;
         }
-        if segment.meta.expires().is_some_and(|at| at <= now.wall) {
+        if self.is_over(now, &segment) {
             self.stage.batch.del(Table::Due, &key.key());
             self.give_up(now, site, key.seq, row, &segment, Cause::Expired);
             self.book.release(key.seq);
@@ -257,7 +257,7 @@ impl Node {
                 if cause == Cause::Unreadable {
                     self.mark(seq, &segment, Loss::Doubted);
                 }
-                if segment.meta.expires().is_some_and(|at| at <= now.wall) {
+                if self.is_over(now, &segment) {
                     // It waited for this outcome only (DESIGN 3.2).
                     return self.give_up(now, site, seq, row, &segment, Cause::Expired);
                 }

@@ -62,9 +62,11 @@ impl Node {
         let what = match question {
             Question::InboxRun => What::Run,
             Question::InboxRetry(seq) => What::Retry(*seq),
-            Question::Status | Question::Progress(_) | Question::Stop | Question::Unwatch(..) => {
-                return false;
-            }
+            Question::Status
+            | Question::Progress(_)
+            | Question::Stop
+            | Question::Unwatch(..)
+            | Question::ConfirmClock => return false,
         };
         if self.config.inbox.is_empty() || self.exports.acts.0.len() >= ACTS_MAX {
             return false;

@@ -341,6 +341,15 @@ impl Node {
         if self.short.as_ref().is_some_and(|s| s.need <= space.free || s.looks >= LOOKS) {
             self.short = None;
         }
+        if matches!(self.mode, Mode::Normal)
+            && !space.ballast_whole
+            && !self.config.planted(Plant::G5)
+        {
+            // A run before this one has used it: it is made whole before anything grows (G5).
+            let probe_at = self.now.mono;
+            self.mode = Mode::Tight(Tight { tries: 0, probe_at, probes: 0 });
+            out.push(Action::Note(Note::Full { why: "the ballast is not whole".into() }));
+        }
         let whole = space.ballast_whole || self.config.planted(Plant::G5);
         let roomy = whole && space.free >= self.min_free();
         if matches!(self.mode, Mode::Tight(_)) && roomy && !self.stage.committing() {

@@ -5,13 +5,12 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
-use core::time::Duration;
 
+use super::Node;
 use super::accept::{No, Pending, What, full};
 use super::stage::Intent;
 use super::types::{Action, Note};
 use super::upkeep::Want;
-use super::{Mode, Node};
 use crate::code::Refusal;
 use crate::id::{BatchNo, BlobDigest, BlobNo, ConnId, SegmentId, SiteNo, TransferNo};
 use crate::ledger::Table;
@@ -22,14 +21,12 @@ use crate::ledger::rows::{DoomedRow, IncomingRow, SourceRow};
 use crate::limits::RESERVE_STEP;
 use crate::plant::Plant;
 use crate::session::{Broken, Promise, SessionCommand};
-use crate::store::{Errand, StoreFault};
+use crate::store::StoreFault;
 use crate::time::{Instant, Now};
 use crate::wire::Offer;
 
 mod takeover;
 
-/// How long a file that could not be removed is left alone.
-const UNLINK_AGAIN: Duration = Duration::from_secs(60);
 /// Digest of content that is not known beforehand.
 const UNKNOWN: BlobDigest = BlobDigest([0; 32]);
 
@@ -62,11 +59,11 @@ impl Item {
 pub(super) struct Incoming {
     items: BTreeMap<BlobNo, Item>,
     by_source: BTreeMap<(BlobDigest, SiteNo), BlobNo>,
-    doomed: BTreeMap<BlobNo, DoomedRow>,
+    pub(super) doomed: BTreeMap<BlobNo, DoomedRow>,
     /// Files to be unlinked once the batch that doomed them is durable.
-    unlinks: VecDeque<(BatchNo, BlobNo)>,
+    pub(super) unlinks: VecDeque<(BatchNo, BlobNo)>,
     /// Files that could not be removed, and when that is tried again.
-    stuck: VecDeque<(Instant, BlobNo)>,
+    pub(super) stuck: VecDeque<(Instant, BlobNo)>,
 }
 
 impl Incoming {
@@ -135,7 +132,11 @@ impl Node {
         }
         let resumes = same.filter(|b| self.incoming.items.get(b).is_some_and(Item::can_resume));
         let blob = match resumes {
-            Some(blob) => blob,
+            Some(blob) => {
+                // Its bytes are reserved already.
+                self.admit_bytes(Want::segment(0, source))?;
+                blob
+            }
             None => {
                 // Its file may be there, and a file is created once: a new number.
                 if let Some(blob) = same {
@@ -428,73 +429,5 @@ impl Node {
         let Some(item) = self.forget_incoming(blob) else { return };
         self.stage.intend(Intent::Doom { blob });
         self.doom(blob, DoomedRow { size: item.row.reserved, owner: item.row.source });
-    }
-
-    /// A content file is to be unlinked once this batch is durable; it stays charged until it is gone.
-    pub(super) fn doom(&mut self, blob: BlobNo, row: DoomedRow) {
-        if !self.config.planted(Plant::B5) {
-            self.stage.batch.put(Table::Doomed, &keys::blob(blob), &row);
-        }
-        self.incoming.doomed.insert(blob, row);
-        self.incoming.unlinks.push_back((self.stage.number(), blob));
-    }
-
-    /// Bytes of files that are still to be unlinked.
-    pub(super) fn doomed_bytes(&self) -> u64 {
-        self.incoming.doomed.values().map(|row| row.size).fold(0, u64::saturating_add)
-    }
-
-    /// When a file that could not be removed is tried again.
-    pub(super) fn stuck_deadline(&self) -> Option<Instant> {
-        self.incoming.stuck.front().map(|(at, _)| *at)
-    }
-
-    /// Files whose doom is durable are removed.
-    pub(super) fn unlink(&mut self, out: &mut Vec<Action>) {
-        while self.stuck_deadline().is_some_and(|at| at <= self.now.mono) {
-            let Some((_, blob)) = self.incoming.stuck.pop_front() else { break };
-            out.push(Action::Errand(Errand::Unlink(blob)));
-        }
-        let committed = self.gate.committed();
-        let early = self.config.planted(Plant::EvictBeforeRecord);
-        while self.incoming.unlinks.front().is_some_and(|(at, _)| early || *at <= committed) {
-            let Some((_, blob)) = self.incoming.unlinks.pop_front() else { return };
-            out.push(Action::Errand(Errand::Unlink(blob)));
-        }
-    }
-
-    pub(super) fn unlinked(
-        &mut self,
-        blob: BlobNo,
-        result: Result<(), StoreFault>,
-        out: &mut Vec<Action>,
-    ) {
-        match result {
-            Ok(()) if matches!(self.mode, Mode::Rejudge(_)) || !self.stage.room(2) => {
-                // Its row stays for a moment; unlinking again does no harm.
-                self.incoming.unlinks.push_back((self.stage.number(), blob));
-            }
-            Ok(()) => {
-                self.stage.intend(Intent::Gone { blob });
-                self.drop_doomed(blob);
-                self.summary.doomed += 1;
-            }
-            Err(fault) => {
-                // Its row stays, and its bytes stay charged, until it is gone.
-                self.incoming.stuck.push_back((self.now.mono.after(UNLINK_AGAIN), blob));
-                out.push(Action::Note(Note::Warn {
-                    code: "unlink_failed",
-                    text: format!("content file {blob} could not be removed: {fault}"),
-                }));
-            }
-        }
-    }
-
-    pub(super) fn drop_doomed(&mut self, blob: BlobNo) {
-        let Some(row) = self.incoming.doomed.remove(&blob) else { return };
-        self.stage.batch.del(Table::Doomed, &keys::blob(blob));
-        if !self.config.planted(Plant::QuotaKept) {
-            self.stage.uncharge(SiteNo(row.owner), row.size);
-        }
     }
 }

@@ -18,6 +18,7 @@
 //! | `upkeep`, `bounds` | what becomes due by itself: expiry, retention, bounded tables |
 //! | `full` | a full disk |
 //! | `export`, `export_look`, `export_acts` | inbox rules |
+//! | `clock` | a clock that has stepped |
 //! | `recover`, `reconcile` | start-up |
 //! | `scrub`, `want`, `repair`, `aside` | content compared with its digests; its repair; rows that cannot be read |
 //! | `status`, `stop` | questions; the orderly end |
@@ -29,8 +30,10 @@ mod again;
 mod aside;
 mod book;
 mod bounds;
+mod clock;
 mod conns;
 mod deliver;
+mod doom;
 mod evict;
 mod export;
 mod export_acts;
@@ -91,6 +94,7 @@ use accept::{Pending, What};
 use aside::{Aside, Place};
 use book::Book;
 use bounds::Bounds;
+use clock::ClockHold;
 use conns::Conn;
 use deliver::Settlement;
 use export::Exports;
@@ -173,6 +177,7 @@ pub struct Node {
     summary: ReconcileSummary,
     upkeep: Upkeep,
     bounds: Bounds,
+    clock: ClockHold,
     stopping: bool,
     drain_by: Instant,
     drained: bool,
@@ -213,6 +218,9 @@ impl Node {
             Input::Scrubbed { seen, bytes, bad } => self.scrubbed(now, seen, bytes, bad),
             Input::Space(space) => self.space_is(space, out),
             Input::Export { job, step } => self.export_step(job, step),
+            Input::Clock { ahead } => {
+                self.clock_is_ahead(now, core::time::Duration::from_millis(ahead), out);
+            }
             Input::Timer => {}
             Input::Turn => self.turn(now, out),
             Input::Stop => self.stop(now, out),
@@ -357,6 +365,7 @@ impl Node {
             return self.turn_down(out);
         }
         self.more = false;
+        self.tell_clock(out);
         self.rejudge(now, out);
         self.inflight_to_failed(now);
         self.start_waiting();

@@ -301,6 +301,8 @@ impl Node {
                 self.bury(now, site, seq, row, &segment, cause, when);
             }
         }
+        // The last receipt is what a copy here was kept for.
+        self.may_go(now, seq);
     }
 }
 

@@ -212,7 +212,6 @@ impl Node {
         if missing.is_empty() {
             return self.slice_done();
         }
-        self.summary.missing += missing.len() as u64;
         self.ask(Asked::Missing, ReadRequest::Held(missing), out);
     }
 
@@ -224,9 +223,11 @@ impl Node {
         as_of: crate::id::BatchNo,
     ) {
         for held in held.into_iter().flatten() {
+            // What went its way since it was looked at is not missing.
             if self.book.is_gone(held.seq) {
                 continue;
             }
+            self.summary.missing += 1;
             let segment = self.book.segment(held.seq).cloned().unwrap_or(held.row);
             self.lost(held.seq, &segment);
             self.want(held.seq);

@@ -8,6 +8,7 @@ use core::time::Duration;
 use super::aside::Aside;
 use super::book::Book;
 use super::bounds::Bounds;
+use super::clock::ClockHold;
 use super::export::Exports;
 use super::incoming::Incoming;
 use super::peer::Peer;
@@ -103,6 +104,7 @@ impl Node {
             summary: ReconcileSummary::default(),
             upkeep: Upkeep::new(),
             bounds: Bounds::default(),
+            clock: ClockHold::at_start(now, UnixMillis(recovery.meta_value(MetaName::TimeHigh))),
             stopping: false,
             drain_by: Instant::FAR,
             drained: false,

@@ -38,6 +38,7 @@ impl Node {
             // There is no rule.
             Question::InboxRun | Question::InboxRetry(_) => Answer::Exports(0),
             Question::Unwatch(rule, paths) => Answer::Unwatched(self.unwatch(*rule, paths)),
+            Question::ConfirmClock => Answer::ClockConfirmed(self.confirm_clock()),
         };
         let answer = Arc::new(answer);
         out.push(Action::Command(conn, SessionCommand::Answer { ticket, answer }));
@@ -64,6 +65,7 @@ impl Node {
             reconciling: !self.reconcile.is_done(),
             reconciled: (self.summary.checked, self.reconcile.total()),
             stopping: self.stopping,
+            clock_held: self.clock_held(),
             commits: self.stage.commits,
             refusals: self.refusals,
             acts: self.acts.counts,
@@ -83,7 +85,7 @@ impl Node {
         PeerStatus {
             name: peer.name.clone(),
             address: peer.address.clone(),
-            known: peer.known,
+            known: peer.known || peer.via.is_some(),
             held: peer.held,
             needs_rekey: peer.rekey,
             via: peer

@@ -86,6 +86,10 @@ impl Node {
                 let text = format!("content file {blob} is no longer reserved");
                 return Err((Refusal::Invalid, 0, text));
             }
+            Content::Blob(_) if self.admit_growth().is_err() => {
+                let text = "the disk is full; nothing new is taken until space is back";
+                return Err((Refusal::DiskFull, 10_000, text.to_string()));
+            }
             Content::Blob(blob) => self.adopt(blob, submission.digest, submission.size, found),
         };
         let mut meta = submission.meta.clone();

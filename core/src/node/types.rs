@@ -107,6 +107,12 @@ pub enum Input {
         /// What became of it.
         step: ExportStep,
     },
+    /// The system clock was found so far ahead of effective time, after a step or after what is left of
+    /// one ([`crate::time::EffectiveClock::step`]).
+    Clock {
+        /// So far, in milliseconds.
+        ahead: u64,
+    },
     /// A deadline has passed.
     Timer,
     /// The pump has given everything it had: do what is best done in bulk.
@@ -299,6 +305,8 @@ pub enum Question {
     InboxRetry(Seq),
     /// Forget that files of a watched directory were taken, by the hashes of their paths.
     Unwatch(RuleId, Vec<PathHash>),
+    /// The clock is right: what a step of it has held goes on.
+    ConfirmClock,
 }
 
 /// BLAKE3 of a path below a watched directory.
@@ -323,6 +331,8 @@ pub enum Answer {
     Exports(u64),
     /// To [`Question::Unwatch`]: so many are forgotten; what did not fit is to be asked again.
     Unwatched(u64),
+    /// To [`Question::ConfirmClock`]: whether it was doubted.
+    ClockConfirmed(bool),
 }
 
 /// The node at a glance; never the result of a scan.
@@ -350,6 +360,8 @@ pub struct Status {
     pub reconciled: (u64, u64),
     /// Whether it is stopping.
     pub stopping: bool,
+    /// Whether nothing expires because a step of the clock is not confirmed.
+    pub clock_held: bool,
     /// Batches committed since the start, and their rows.
     pub commits: (u64, u64),
     /// Refusals since the start, in the order of [`Refusal::ALL`].
@@ -386,7 +398,8 @@ pub struct PeerStatus {
     pub name: String,
     /// Where it is dialled; empty when it is no longer known.
     pub address: String,
-    /// Whether it is among `relay.known_peers`.
+    /// Whether anything can be sent to it: it is configured, or a route leads there. What is owed to one
+    /// that is not known is orphaned, and success still waits for it.
     pub known: bool,
     /// Held by an operator.
     pub held: bool,

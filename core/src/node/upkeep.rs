@@ -190,10 +190,16 @@ impl Node {
     /// Whether upkeep waits: nothing that removes is done on a clock that nobody trusts, nor while
     /// anything is judged anew.
     fn rests(&self) -> bool {
-        matches!(self.mode, Mode::Rejudge(_)) || self.stopping || self.reconcile.is_settling()
+        matches!(self.mode, Mode::Rejudge(_))
+            || self.stopping
+            || self.reconcile.is_settling()
+            || self.clock_held()
     }
 
     pub(super) fn upkeep_deadline(&self) -> Option<Instant> {
+        if self.clock_held() {
+            return self.clock_deadline();
+        }
         if self.rests() {
             return None;
         }

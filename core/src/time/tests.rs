@@ -117,3 +117,26 @@ fn never_goes_back_and_never_runs_away() {
     }
     quickcheck::quickcheck(check as fn(Vec<(u32, u64)>) -> bool);
 }
+
+#[test]
+fn a_step_ahead_is_told_once_and_so_is_what_is_left_of_it() {
+    const HOUR: u64 = 3_600_000;
+    let at = |ms: u64| Instant(ms * NANOS_PER_MILLI);
+    let start = UnixMillis(1_000 * HOUR);
+    let mut clock = EffectiveClock::start(at(0), start, UnixMillis(0));
+    clock.now(at(1_000), UnixMillis(start.0 + 1_000));
+    assert_eq!(clock.step(), None);
+    // Less than an hour is no step.
+    clock.now(at(2_000), UnixMillis(start.0 + 2_000 + HOUR / 2));
+    assert_eq!(clock.step(), None);
+    let now = clock.now(at(3_000), UnixMillis(start.0 + 10 * HOUR));
+    assert_eq!(clock.step().map(|step| step.as_secs() / 3600), Some(9));
+    assert!(now.wall.0 < start.0 + HOUR, "effective time does not step");
+    clock.now(at(4_000), UnixMillis(start.0 + 10 * HOUR + 1_000));
+    assert_eq!(clock.step(), None, "it is told once");
+    // The step is taken back.
+    clock.now(at(5_000), UnixMillis(start.0 + 5_000));
+    assert_eq!(clock.step(), Some(Duration::ZERO));
+    clock.now(at(6_000), UnixMillis(start.0 + 6_000));
+    assert_eq!(clock.step(), None);
+}

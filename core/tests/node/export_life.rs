@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use consign_core::config::Config;
 use consign_core::inbox::{ExportStep, ExportTask};
 use consign_core::ledger::Table;
 use consign_core::ledger::keys_upkeep::RuleId;
@@ -72,7 +73,9 @@ fn drawn_lives_end_with_everything_given_out_once() {
     for seed in 0..60_u64 {
         let mut state = seed;
         let rules = [rule(1, Some("*"), true), rule(2, Some("n[0-3]"), false)];
-        let mut site = Site::with(with_rules(&rules));
+        // What has been given out stays, to be counted.
+        let keep = Duration::from_secs(365 * 86_400);
+        let mut site = Site::with(Config { keep, ..with_rules(&rules) });
         let (mut folder, mut arrivals) = (Folder::default(), 0);
         for _ in 0..300 {
             site = live_on(site, &mut folder, &mut state, &mut arrivals);

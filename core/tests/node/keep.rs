@@ -14,23 +14,23 @@ use consign_core::segment::{Class, Destinations, Meta, segment_id};
 use consign_core::session::{Content, Outcome, Promise, SessionCommand, SessionEvent, Submission};
 use consign_core::store::{CommitFault, Snapshot, StoreRequest};
 
-use crate::site::{Site, accepted, config, offer_blob, offer_inline, recovery, to_alpha, write};
+use crate::site::{Site, accepted, config, offer_blob, offer_inline, recovery, write};
 
-const DAY: Duration = Duration::from_secs(24 * 3600);
+pub const DAY: Duration = Duration::from_secs(24 * 3600);
 
-fn evicting(peers: &[&str]) -> Config {
+pub fn evicting(peers: &[&str]) -> Config {
     Config { evict_on_relay: true, ..config(peers) }
 }
 
 /// A session of `name` acknowledges everything that it is sent.
-fn deliver(site: &mut Site, name: &str) -> ConnId {
+pub fn deliver(site: &mut Site, name: &str) -> ConnId {
     let conn = site.session(name);
     site.settle();
     ack_all(site, conn);
     conn
 }
 
-fn ack_all(site: &mut Site, conn: ConnId) {
+pub fn ack_all(site: &mut Site, conn: ConnId) {
     for (to, sending) in site.sendings() {
         if to == conn {
             site.outcome(conn, sending.offer.transfer, Outcome::Acked);
@@ -39,7 +39,7 @@ fn ack_all(site: &mut Site, conn: ConnId) {
     site.settle();
 }
 
-fn removed<'a>(site: &'a Site, how: &'static str) -> Vec<&'a SegmentId> {
+pub fn removed<'a>(site: &'a Site, how: &'static str) -> Vec<&'a SegmentId> {
     let of = |note: &'a Note| match note {
         Note::Removed { id, how: was, .. } if *was == how => Some(id),
         _ => None,
@@ -47,11 +47,11 @@ fn removed<'a>(site: &'a Site, how: &'static str) -> Vec<&'a SegmentId> {
     site.notes.iter().filter_map(of).collect()
 }
 
-fn remembered(site: &Site, id: SegmentId) -> Option<RememberedRow> {
+pub fn remembered(site: &Site, id: SegmentId) -> Option<RememberedRow> {
     read::row(&site.store.snapshot(), Table::Remembered, &keys::id(&id)).unwrap()
 }
 
-fn receipts(site: &Site) -> Vec<ReceiptRow> {
+pub fn receipts(site: &Site) -> Vec<ReceiptRow> {
     let mut all = Vec::new();
     let mut visit = |key: &[u8], value: &[u8]| {
         all.push(codec::decode(Table::Receipts, key, value).unwrap());
@@ -61,7 +61,7 @@ fn receipts(site: &Site) -> Vec<ReceiptRow> {
     all
 }
 
-fn acts(site: &Site) -> Vec<(String, String)> {
+pub fn acts(site: &Site) -> Vec<(String, String)> {
     let mut all = Vec::new();
     let mut visit = |key: &[u8], value: &[u8]| {
         let row: AuditRow = codec::decode(Table::Audit, key, value).unwrap();
@@ -72,16 +72,16 @@ fn acts(site: &Site) -> Vec<(String, String)> {
     all
 }
 
-fn act(action: &str, reason: &str) -> (String, String) {
+pub fn act(action: &str, reason: &str) -> (String, String) {
     (action.to_string(), reason.to_string())
 }
 
-fn used(site: &Site) -> u64 {
+pub fn used(site: &Site) -> u64 {
     recovery(&site.store).meta_value(MetaName::UsedBytes)
 }
 
 /// Hands in a segment that expires.
-fn queue_until(site: &mut Site, name: &str, to: &[&str], expires_at: u64) -> SegmentId {
+pub fn queue_until(site: &mut Site, name: &str, to: &[&str], expires_at: u64) -> SegmentId {
     let client = site.client();
     let body = name.as_bytes().to_vec();
     let digest = BlobDigest(*blake3::hash(&body).as_bytes());
@@ -101,7 +101,7 @@ fn queue_until(site: &mut Site, name: &str, to: &[&str], expires_at: u64) -> Seg
 }
 
 /// A large segment of a peer arrives.
-fn receive_blob(site: &mut Site, conn: ConnId, transfer: u32, body: &[u8]) -> SegmentId {
+pub fn receive_blob(site: &mut Site, conn: ConnId, transfer: u32, body: &[u8]) -> SegmentId {
     let offer = offer_blob(site, conn, transfer, body);
     site.settle();
     let (blob, offset, _) = accepted(site);
@@ -437,139 +437,6 @@ fn a_crash_between_any_two_steps_of_an_eviction_changes_nothing() {
     }
 }
 
-/// B25, relay part: two names, one file.
-#[test]
-fn a_file_that_two_names_share_goes_with_the_second() {
-    let mut site = Site::new(&["beta", "gamma"]);
-    let beta = site.session("beta");
-    site.settle();
-    let body = vec![9; 70_000];
-    let first = receive_blob(&mut site, beta, 1, &body);
-    // The same content under another name, for gamma.
-    let mut offer = Site::make_offer("other", &body, 2, to_alpha());
-    offer.to = Destinations::named(vec!["gamma".into()]).unwrap();
-    let event = SessionEvent::Offered { offer: Box::new(offer.clone()), body: None };
-    site.input(Input::Session(beta, event));
-    site.settle();
-    let (blob, ..) = accepted(&mut site);
-    write(&mut site, beta, blob, 0, &body);
-    site.store.request(beta, StoreRequest::Finish { blob });
-    let transfer = TransferNo(2);
-    site.input(Input::Session(beta, SessionEvent::Received { transfer, blob }));
-    site.settle();
-    assert_eq!(site.store.rows(Table::Blobs), 1);
-    site.audit();
-    deliver(&mut site, "gamma");
-    site.wait(DAY);
-    assert!(site.segment(offer.id).is_none());
-    assert!(site.segment(first).is_some());
-    assert_eq!(site.store.files().count(), 1, "the first still needs it");
-    assert_eq!(used(&site), 70_000);
-    site.audit();
-}
-
-#[test]
-fn a_refusal_for_quota_makes_room_and_stops() {
-    for large in [false, true] {
-        let body = vec![1; if large { 80_000 } else { 3_000 }];
-        let max_bytes = body.len() as u64 * 4 + 5_000;
-        let mut site = Site::with(Config { max_bytes, ..config(&["beta", "gamma"]) });
-        let beta = site.session("beta");
-        site.settle();
-        let gamma = site.session("gamma");
-        site.settle();
-        site.promises();
-        let (mut refusals, mut last) = (0, false);
-        for round in 0..30u32 {
-            let mut body = body.clone();
-            body[0] = round as u8;
-            let mut offer = Site::make_offer(&format!("n{round}"), &body, round + 1, to_alpha());
-            offer.to = Destinations::named(vec!["gamma".into()]).unwrap();
-            let handle = Handle { conn: beta, number: round + 1 };
-            let parked = (!large).then_some(handle);
-            if !large {
-                let data = body.clone().into();
-                site.store.request(beta, StoreRequest::Park { handle, data });
-            }
-            let offered = SessionEvent::Offered { offer: Box::new(offer.clone()), body: parked };
-            site.input(Input::Session(beta, offered));
-            site.settle();
-            let refused = site.take_told(beta).into_iter().find_map(|told| match told {
-                SessionCommand::Refuse { refusal, text, .. } => Some((refusal, text)),
-                SessionCommand::Promised(promised) => {
-                    if let Promise::Accept { blob, .. } = promised.into_inner() {
-                        write(&mut site, beta, blob, 0, &body);
-                        site.store.request(beta, StoreRequest::Finish { blob });
-                        let transfer = TransferNo(round + 1);
-                        let event = SessionEvent::Received { transfer, blob };
-                        site.input(Input::Session(beta, event));
-                    }
-                    None
-                }
-                _ => None,
-            });
-            if let Some((refusal, text)) = refused {
-                assert_eq!(refusal, Refusal::Quota, "{text}");
-                assert!(text.contains(&max_bytes.to_string()), "{text}");
-                assert!(!last, "refused twice in a row: {text}");
-                refusals += 1;
-                last = true;
-            } else {
-                last = false;
-            }
-            site.settle();
-            ack_all(&mut site, gamma);
-            site.wait(Duration::from_secs(30));
-        }
-        // Each refusal lets go what was delivered.
-        assert!(refusals >= 1);
-        assert!(acts(&site).contains(&act("release", "space")));
-        site.audit();
-    }
-}
-
-#[test]
-fn nothing_that_is_owed_or_unused_goes_for_want_of_room() {
-    let mut site = Site::with(Config { max_bytes: 200, ..config(&["beta", "gamma"]) });
-    let beta = site.session("beta");
-    site.settle();
-    let here = offer_inline(&mut site, beta, 1, "here", to_alpha());
-    let gamma = Destinations::named(vec!["gamma".into()]).unwrap();
-    let owed = offer_inline(&mut site, beta, 2, "owed", gamma.clone());
-    site.settle();
-    for round in 0..20 {
-        offer_inline(&mut site, beta, 10 + round, &format!("more {round}"), gamma.clone());
-        site.wait(Duration::from_secs(60));
-    }
-    assert!(site.segment(here.id).is_some() && site.segment(owed.id).is_some());
-    assert!(removed(&site, "release").is_empty());
-    site.audit();
-}
-
-#[test]
-fn memory_of_evicted_ids_is_bounded_by_number_and_by_time() {
-    let remember_max = 10;
-    let mut site = Site::with(Config { remember_max, ..evicting(&["beta"]) });
-    let conn = site.session("beta");
-    site.settle();
-    let mut ids = Vec::new();
-    for i in 0..25 {
-        ids.push(site.queue(&format!("n{i}"), &["beta"]));
-        ack_all(&mut site, conn);
-        site.wait(Duration::from_secs(1));
-        site.audit();
-    }
-    assert_eq!(site.store.rows(Table::Remembered), 10);
-    let kept = ids.iter().filter(|id| remembered(&site, **id).is_some());
-    assert_eq!(kept.collect::<Vec<_>>(), ids[15..].iter().collect::<Vec<_>>(), "the newest");
-    site.wait(DAY * 8);
-    assert_eq!(site.store.rows(Table::Remembered), 0);
-    assert_eq!(site.store.rows(Table::Receipts), 25);
-    site.wait(DAY * 30);
-    assert_eq!((site.store.rows(Table::Receipts), site.store.rows(Table::Expiry)), (0, 0));
-    site.audit();
-}
-
 #[test]
 fn evicted_twice_is_remembered_once() {
     let mut site = Site::with(evicting(&["beta"]));
@@ -584,21 +451,6 @@ fn evicted_twice_is_remembered_once() {
     }
     site.wait(DAY * 8);
     assert_eq!(site.store.rows(Table::Remembered), 0);
-    site.audit();
-}
-
-#[test]
-fn the_record_of_acts_is_bounded() {
-    let mut site = Site::with(Config { audit_max: 7, ..evicting(&["beta"]) });
-    for i in 0..40 {
-        site.queue(&format!("n{i}"), &["beta"]);
-    }
-    deliver(&mut site, "beta");
-    assert_eq!(site.store.rows(Table::Audit), 7);
-    assert_eq!(site.store.rows(Table::Segments), 0);
-    let mut site = site.restart();
-    site.settle();
-    assert_eq!(site.store.rows(Table::Audit), 7);
     site.audit();
 }
 

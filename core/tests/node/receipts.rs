@@ -315,3 +315,20 @@ fn an_expired_segment_at_the_hop_is_told_back() {
     assert_eq!(site.said(beta), ["gamma: expired"]);
     site.audit();
 }
+
+#[test]
+fn a_copy_whose_last_receipt_has_come_is_let_go() {
+    let routes = vec![route("gamma", "beta")];
+    let mut site = Site::with(Config { routes, evict_on_relay: true, ..config(&["beta"]) });
+    let id = site.queue("one", &["gamma"]);
+    let beta = site.session("beta");
+    site.settle();
+    let (_, offer) = sent(&mut site);
+    site.outcome(beta, offer.transfer, Outcome::Acked);
+    site.settle();
+    assert!(site.segment(id).is_some(), "only a hop has it");
+    receipt(&mut site, beta, id, "gamma", ReceiptOutcome::Delivered);
+    site.settle();
+    assert!(site.segment(id).is_none());
+    site.audit();
+}

@@ -11,7 +11,7 @@ use crate::admin::exports::Done;
 use crate::admin::metrics;
 use crate::admin::refusal::No;
 use crate::admin::route::Route;
-use crate::admin::shapes::{Peers, Status, Stopping};
+use crate::admin::shapes::{Clock, Peers, Status, Stopping};
 
 impl AdminSession {
     pub(super) fn command(&mut self, now: Now, command: SessionCommand, out: &mut SessionOut) {
@@ -94,6 +94,12 @@ impl AdminSession {
                 let (schema, pid) = ("consign.stopping/1".into(), std::process::id());
                 let shape = Stopping { schema, stopping: true, pid };
                 self.shape(now, 202, &[], &shape, out);
+            }
+            (Task::Ask(asked, Route::ConfirmClock), Answer::ClockConfirmed(held))
+                if asked == ticket =>
+            {
+                let shape = Clock { schema: "consign.clock/1".into(), was_held: *held };
+                self.shape(now, 200, &[], &shape, out);
             }
             (Task::Ask(asked, _), Answer::Exports(count) | Answer::Unwatched(count))
                 if asked == ticket =>

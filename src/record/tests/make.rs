@@ -256,6 +256,7 @@ variants! {
         { let _ = g; Question::InboxRun },
         Question::InboxRetry(Make::make(g)),
         Question::Unwatch(Make::make(g), Make::make(g)),
+        { let _ = g; Question::ConfirmClock },
     }
     Answer: g {
         Answer::Lookup(Make::make(g)),
@@ -340,6 +341,7 @@ variants! {
         with!(g, Input::Scrubbed { seen, bytes, bad }),
         Input::Space(Make::make(g)),
         with!(g, Input::Export { job, step }),
+        with!(g, Input::Clock { ahead }),
         { let _ = g; Input::Timer },
         { let _ = g; Input::Turn },
         { let _ = g; Input::Stop },

@@ -329,7 +329,12 @@ impl Desk<'_> {
         demand(recorded, "I2", Some(id), || {
             format!("delivery to {name} is removed, and no record says so")
         })?;
-        self.settled_by_itself(id, &name, *no, claim.as_ref())
+        self.settled_by_itself(id, &name, *no, claim.as_ref())?;
+        // On its way through, whoever handed it on is told. Where it began it must stay (R3).
+        if self.site.disk.segments.get(seq).is_some_and(|row| row.from != 0) {
+            self.world.custody.ends(self.ix, id, &name);
+        }
+        Ok(())
     }
 
     /// Only a site that is itself addressed may say that it had it (R3).

@@ -120,9 +120,13 @@ fn hop_gives_up(stage: &mut Stage) -> Result<(), String> {
 }
 
 fn offered_again(stage: &mut Stage) -> Result<(), String> {
-    stage.set(3, Topology::Line, evicting);
+    stage.set(3, Topology::Line, |options| {
+        evicting(options);
+        options.rates.set(Kind::SlowCommit, 2_000_000);
+    });
+    stage.world.set_rates();
     stage.start();
-    for round in 0..60_u64 {
+    for round in 0..120_u64 {
         for _ in 0..5 {
             stage.send(0, 300, &[2]);
         }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use consign_core::id::{BlobDigest, BlobNo, Epoch, SegmentId, Seq, SiteNo};
 use consign_core::ledger::rows::{
-    BlobRow, Body, CounterRow, DeadletterRow, DeliveryRow, DoomedRow, IdRow, IncomingRow,
+    BlobRow, Body, CounterRow, DeadletterRow, DeliveryRow, DoomedRow, INBOUND, IdRow, IncomingRow,
     InflightRow, MetaName, MetaRow, SegmentRow, State,
 };
 use consign_core::ledger::{Table, codec, keys};
@@ -337,6 +337,7 @@ impl Ledger {
                 inflight.insert((*to, *seq));
             }
         }
+        counters.extend(self.inbound());
         let mut wrong = None;
         rows::<CounterRow>(snapshot, Table::Counters, |key, row| {
             let counted = counters.remove(key).unwrap_or_default();
@@ -386,6 +387,25 @@ impl Ledger {
             + self.blobs.values().map(|b| b.size).sum::<u64>()
             + self.incoming.values().map(|i| i.reserved).sum::<u64>()
             + self.doomed.values().map(|d| d.size).sum::<u64>()
+    }
+
+    /// What is charged for each peer that brought anything.
+    fn inbound(&self) -> BTreeMap<Vec<u8>, CounterRow> {
+        let mut all = BTreeMap::<Vec<u8>, CounterRow>::new();
+        let mut add = |site: u32, count: u64, bytes: u64| {
+            if site != 0 {
+                let row = all.entry(keys::counter(SiteNo(site), INBOUND).to_vec()).or_default();
+                (row.count, row.bytes) = (row.count + count, row.bytes + bytes);
+            }
+        };
+        for s in self.segments.values() {
+            let inline = matches!(s.body, Body::Inline(_));
+            add(s.from, 1, if inline { s.size + 24 } else { 0 });
+        }
+        self.blobs.values().for_each(|b| add(b.owner.unwrap_or(0), 0, b.size));
+        self.incoming.values().for_each(|i| add(i.source, 0, i.reserved));
+        self.doomed.values().for_each(|d| add(d.owner, 0, d.size));
+        all
     }
 
     /// Files against the rows that name them, references against the segments that use them.

@@ -75,7 +75,12 @@ impl Node {
 
     /// Partials that nobody came back for.
     pub(in crate::node) fn expire_partials(&mut self, now: Now) {
-        let over = |item: &Item| item.writer.is_none() && item.row.expires_at <= now.wall.0;
+        // What nobody can go on with, marked by time 0, goes whatever the clock says.
+        let held = self.clock_held();
+        let over = |item: &Item| {
+            let at = item.row.expires_at;
+            item.writer.is_none() && at <= now.wall.0 && (at == 0 || !held)
+        };
         let blobs: Vec<BlobNo> =
             self.incoming.items.iter().filter(|(_, i)| over(i)).map(|(b, _)| *b).collect();
         for blob in blobs {

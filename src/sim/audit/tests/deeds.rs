@@ -30,6 +30,9 @@ impl Play {
         let (seq, body) = (Seq(books.next[0]), BodyNo(books.next[2]));
         (books.next[0], books.next[2]) = (books.next[0] + 1, books.next[2] + 1);
         (books.used, books.segments) = (books.used + inline.charge(), books.segments + 1);
+        if !own {
+            books.comes_in(1, inline.charge());
+        }
         let row = SegmentRow {
             id: id_of(name),
             digest: inline.digest,
@@ -238,6 +241,9 @@ impl Play {
         let blob = BlobNo(books.next[1]);
         books.next[1] += 1;
         books.used += 100;
+        if source == PEER {
+            books.comes_in(0, 100);
+        }
         let expires_at = START + self.ms;
         let row = IncomingRow {
             digest: digest(),

@@ -9,7 +9,9 @@ use consign_core::config::{Config, PeerConfig};
 use consign_core::id::{
     BatchNo, BlobDigest, BlobNo, BodyNo, ConnId, Epoch, Handle, SegmentId, Seq, SiteNo,
 };
-use consign_core::ledger::rows::{CounterRow, DeliveryRow, MetaName, MetaRow, SegmentRow, State};
+use consign_core::ledger::rows::{
+    CounterRow, DeliveryRow, INBOUND, MetaName, MetaRow, SegmentRow, State,
+};
 use consign_core::ledger::{Table, keys};
 use consign_core::mem::MemStore;
 use consign_core::node::Note;
@@ -93,6 +95,14 @@ pub struct Books {
     pub counters: BTreeMap<(SiteNo, u8), CounterRow>,
     pub rows: BTreeMap<Seq, SegmentRow>,
     pub deliveries: BTreeMap<Seq, DeliveryRow>,
+}
+
+impl Books {
+    /// What the peer has brought: segments, and bytes that are charged for it.
+    pub fn comes_in(&mut self, segments: u64, bytes: u64) {
+        let row = self.counters.entry((PEER, INBOUND)).or_default();
+        (row.count, row.bytes) = (row.count + segments, row.bytes + bytes);
+    }
 }
 
 /// The world and what the auditor has said about it.
