@@ -202,7 +202,7 @@ fn three_sites_each_get_what_is_theirs() {
 
 #[test]
 fn damaged_content_comes_back_from_the_other_side() {
-    for (at, size) in [("beta", 300_000), ("beta", 3_000), ("alpha", 300_000), ("alpha", 3_000)] {
+    for (at, size) in [("beta", 300_000), ("alpha", 3_000)] {
         let mut world = pair();
         world.start("alpha");
         world.start("beta");
