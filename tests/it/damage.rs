@@ -102,10 +102,10 @@ fn damaged_content_is_fetched_again_from_the_peer_that_gave_it() {
             assert!(beta.arrival(id) == *bytes, "every one as it was");
         }
         assert_eq!(files_in(&blobs).len(), 3);
+        let acts = String::from_utf8(beta.run(&["audit", "--json"]).stdout).unwrap();
+        assert_eq!(acts.matches("\"repaired\"").count(), 2, "{acts}");
         assert!(alpha.stop().success() && beta.stop().success());
         let clean = beta.run(&["fsck", "--content"]);
         assert_eq!(clean.status.code(), Some(0), "{clean:?}");
-        let acts = String::from_utf8(beta.run(&["audit", "--json"]).stdout).unwrap();
-        assert_eq!(acts.matches("\"repaired\"").count(), 2, "{acts}");
     }
 }
