@@ -134,8 +134,7 @@ fn one<'q>(query: &'q Query, key: &str) -> Result<Option<&'q str>, No> {
 
 fn list(query: &str) -> Result<Listing, No> {
     let query = Query::parse(query, &["limit", "after", "state", "peer"]).map_err(No::of_fault)?;
-    let mut listing = Listing::default();
-    listing.limit = limit(&query)?;
+    let mut listing = Listing { limit: limit(&query)?, ..Listing::default() };
     if let Some(after) = one(&query, "after")? {
         let seq = after.parse().map_err(|_| bad("an accept number", after))?;
         listing.after = Some(Seq(seq));

@@ -35,7 +35,7 @@ impl Pids {
 
 /// What carries a site.
 enum Carrier {
-    Here(Daemon),
+    Here(Box<Daemon>),
     Process(Child),
 }
 
@@ -52,7 +52,7 @@ impl Site {
             None => {
                 let settings = config::load(file, &Layers::default())
                     .map_err(|faults| failed("the configuration", faults.render(false)))?;
-                Carrier::Here(Daemon::start(&settings, Overrides::default())?)
+                Carrier::Here(Box::new(Daemon::start(&settings, Overrides::default())?))
             }
             Some(program) => {
                 let child = Command::new(program)

@@ -372,10 +372,10 @@ mod tests {
         let keeping = Keeping { routes: Routes::Loop, ..Keeping::usual() };
         for topology in Topology::ALL {
             let links = topology.links(4);
-            for ix in 0..4 {
+            for (ix, name) in NAMES.iter().enumerate().take(4) {
                 let routes = keeping.routes(ix, 4, &links);
                 let ghost = routes.iter().find(|route| route.to == GHOST).expect("a way on");
-                assert_ne!(ghost.via, NAMES[ix]);
+                assert_ne!(ghost.via, *name);
             }
         }
     }

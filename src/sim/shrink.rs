@@ -168,7 +168,11 @@ impl<F: FnMut(&Options, u64) -> Option<Report>> Search<F> {
             return true;
         }
         // All are tried, whatever becomes of the first.
-        Part::ALL.into_iter().fold(false, |less, part| self.keeps(|o| o.keeping.drop(part)) || less)
+        let mut less = false;
+        for part in Part::ALL {
+            less |= self.keeps(|o| o.keeping.drop(part));
+        }
+        less
     }
 
     /// Sites in a line are easier to think about.

@@ -160,7 +160,7 @@ impl Ledger {
     /// Rows of each table and the bytes of its live pages.
     pub(crate) fn table_sizes(&self) -> Result<Vec<(Table, u64, u64)>, StoreFault> {
         let txn = self.env.read_txn().map_err(|why| self.fault(&why))?;
-        let sizes = Table::ALL.into_iter().zip(&self.tables).map(|(table, db)| {
+        let sizes = Table::ALL.iter().zip(&self.tables).map(|(table, db)| {
             let stat = db.stat(&txn).map_err(|why| self.fault(&why))?;
             Ok((*table, stat.entries as u64, stat.non_free_page_size() as u64))
         });

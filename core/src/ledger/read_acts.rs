@@ -141,6 +141,9 @@ pub fn picked(snapshot: &dyn Snapshot, pick: &Pick) -> Result<Picked, StoreFault
     }
 }
 
+/// Keys of dead letters with their causes, and where the next page begins if there is one.
+pub type DeadKeys = (Vec<(DeadKey, u8)>, Option<DeadKey>);
+
 /// Keys of dead letters behind `after` that are wanted, and where to go on.
 ///
 /// # Errors
@@ -150,7 +153,7 @@ pub fn dead_keys(
     after: Option<DeadKey>,
     only: &Dead,
     limit: usize,
-) -> Result<(Vec<(DeadKey, u8)>, Option<DeadKey>), StoreFault> {
+) -> Result<DeadKeys, StoreFault> {
     let from = after.map(|key| key.key());
     let from = from.as_deref().unwrap_or_default();
     let (mut keys, mut seen, mut last, mut next) = (Vec::new(), 0, after, None);

@@ -144,7 +144,13 @@ fn subject(snapshot: &dyn Snapshot, key: &[u8]) -> Result<Subject, StoreFault> {
             }
             Err(_) => Subject::Other,
         },
-        _ => Subject::Other,
+        ExpiryKind::Incoming
+        | ExpiryKind::PassBack
+        | ExpiryKind::Export
+        | ExpiryKind::Token
+        | ExpiryKind::Nonce
+        | ExpiryKind::Shard
+        | ExpiryKind::Quarantine => Subject::Other,
     })
 }
 

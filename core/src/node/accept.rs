@@ -232,7 +232,9 @@ impl Node {
                 What::Received(_, blob) if refusal == Refusal::DiskFull => {
                     self.incoming_cut(now, blob);
                 }
-                _ => self.drop_pending(&pending, out),
+                What::Offer(..) | What::Received(..) | What::Submit(_) | What::Receipt(_) => {
+                    self.drop_pending(&pending, out);
+                }
             }
             self.refuse(&pending, refusal, retry_after, text, out);
         }

@@ -126,9 +126,9 @@ impl Node {
     ) -> Result<(), No> {
         let own = offer.origin == self.config.name;
         let same = offer.origin == row.origin && offer.origin_seq <= row.origin_number(seq);
-        // Who asked before asks again after a lost answer.
-        let asks_first =
-            |s: &SiteNo| source.0 != row.from && !row.askers.contains(&(source.0, s.0));
+        // Who asked before asks again after a lost answer; whoever it came from does so after as many
+        // hops as then, and not after more.
+        let asks_first = |s: &SiteNo| !row.askers.contains(&(source.0, s.0));
         let round = own || (same && offer.hops > row.hops);
         if round && plan.open.iter().any(asks_first) {
             let text = "it has been here before, and is still on its way from here".to_string();

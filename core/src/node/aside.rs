@@ -51,10 +51,10 @@ impl Node {
     /// One of these rows cannot be read: whoever found that out does not know which. `what` is told.
     pub(super) fn unreadable(&mut self, places: [Place; 2], what: String) {
         self.stage.note(Note::Quarantined { what });
-        self.to_be_aside(places);
+        self.puts_aside(places);
     }
 
-    pub(super) fn to_be_aside(&mut self, places: impl IntoIterator<Item = Place>) {
+    pub(super) fn puts_aside(&mut self, places: impl IntoIterator<Item = Place>) {
         for place in places {
             if self.aside.waiting.len() < MOST {
                 self.aside.waiting.insert(place);

@@ -129,7 +129,7 @@ impl Node {
             // One that is there says more: it may still have to be passed back.
             State::Acked if receipts.contains(&site) || self.book.receipt(seq, site).is_some() => {}
             State::Acked => self.keep_receipt(now, site, seq, row, segment),
-            _ => {
+            State::Scheduled | State::Inflight | State::Failed | State::Deadletter => {
                 let name =
                     self.peers.get(&site).map_or_else(|| site.to_string(), |p| p.name.clone());
                 let subject = alloc::format!("{} to {name}", segment.id);

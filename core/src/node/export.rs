@@ -85,7 +85,7 @@ impl Exports {
         }
     }
 
-    fn to_be_staged(&mut self, batch: BatchNo, rule: RuleId, key: &[u8]) {
+    fn is_staged_in(&mut self, batch: BatchNo, rule: RuleId, key: &[u8]) {
         let first = self.staged.entry((batch, rule)).or_insert_with(|| key.to_vec());
         if key < first.as_slice() {
             *first = key.to_vec();
@@ -188,7 +188,7 @@ impl Node {
         self.stage.batch.put(Table::Exports, &keys_upkeep::export(rule, seq), row);
         self.stage.batch.put_key(Table::Expiry, &key);
         let batch = self.stage.number();
-        self.exports.to_be_staged(batch, rule, &key);
+        self.exports.is_staged_in(batch, rule, &key);
     }
 
     /// A segment leaves the ledger: what its exports left there goes with it. A key that has moved since

@@ -195,7 +195,7 @@ impl Node {
                 None => {
                     let what = alloc::format!("segment number {seq}");
                     out.push(Action::Note(Note::Quarantined { what }));
-                    self.to_be_aside([(Table::Segments, keys::seq(seq).to_vec())]);
+                    self.puts_aside([(Table::Segments, keys::seq(seq).to_vec())]);
                 }
             }
         }

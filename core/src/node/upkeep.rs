@@ -352,10 +352,10 @@ impl Node {
                 {
                     self.expire_at(at, ExpiryKind::Segment, &keys::seq(seq));
                 }
-                match fate {
-                    Fate::NotBefore(at) => self.reconsider(at, seq),
-                    Fate::Keep(Why::Pinned) => self.reconsider(now.wall.after(PINNED), seq),
-                    _ => {}
+                if let Fate::NotBefore(at) = fate {
+                    self.reconsider(at, seq);
+                } else if fate == Fate::Keep(Why::Pinned) {
+                    self.reconsider(now.wall.after(PINNED), seq);
                 }
                 return;
             }
@@ -457,6 +457,9 @@ fn rows_of(row: &Expiring) -> usize {
         Subject::Segment(_, Some(kept)) => {
             removal_rows(kept.held.deliveries.len()) + 2 * kept.exports.len()
         }
-        _ => 6,
+        Subject::Segment(_, None)
+        | Subject::Receipt(..)
+        | Subject::Remembered(..)
+        | Subject::Other => 6,
     }
 }

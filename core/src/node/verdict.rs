@@ -32,14 +32,15 @@ impl Node {
         self.heard_of(now, hop, &outcome);
         let shared = sites.len() > 1;
         for site in sites {
-            let verdict = match self.verdict(now, hop, site, seq, &outcome) {
-                // Which of them it was for, nobody knows: each asks for itself.
-                Verdict::Dead(cause) if shared && matches!(outcome, Outcome::Rejected { .. }) => {
-                    alone(now, cause)
+            let mut verdict = self.verdict(now, hop, site, seq, &outcome);
+            // Which of them it was for, nobody knows: each asks for itself.
+            if shared && matches!(outcome, Outcome::Rejected { .. }) {
+                if let Verdict::Dead(cause) = verdict {
+                    verdict = alone(now, cause);
+                } else if verdict == Verdict::Settled {
+                    verdict = alone(now, Cause::Loop);
                 }
-                Verdict::Settled if shared => alone(now, Cause::Loop),
-                verdict => verdict,
-            };
+            }
             self.settle_later(site, seq, epoch, verdict);
         }
     }

@@ -495,6 +495,6 @@ fn a_site_with_a_backlog_of_removals_goes_on_in_slices() {
     }
     assert_eq!(site.store.rows(Table::Segments), 0);
     assert_eq!(removed(&site, "evict").len(), 700);
-    assert_eq!(site.store.read(&ReadRequest::Recovery).is_ok(), true);
+    assert!(site.store.read(&ReadRequest::Recovery).is_ok());
     site.audit();
 }

@@ -51,7 +51,9 @@ impl Audit {
         let mut lost = None;
         world.custody.promised.retain(|id, promised| {
             promised.retain(|(ix, name)| {
-                let kept = lost.is_some() || is_kept(sites, &world.held, &world.names, id, name);
+                let unseen = !world.taps && is_there(sites, id, name);
+                let kept =
+                    lost.is_some() || unseen || is_kept(sites, &world.held, &world.names, id, name);
                 if !kept {
                     lost = Some((*ix, *id, name.clone()));
                 }
@@ -85,6 +87,12 @@ fn is_kept(
     name: &str,
 ) -> bool {
     has_arrived(held, names, id, name) || sites.values().any(|site| site.answers_for(id, name))
+}
+
+/// Whether a destination holds a segment, where nobody can see the ACK that says so.
+fn is_there(sites: &BTreeMap<SiteIx, Site>, id: &SegmentId, name: &str) -> bool {
+    let site = sites.values().find(|site| site.config.name == name);
+    site.is_some_and(|site| matches!(site.holds(id), Holds::Yes | Holds::Harmed))
 }
 
 impl Site {

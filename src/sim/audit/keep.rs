@@ -57,7 +57,7 @@ impl Desk<'_> {
         }
         demand(
             disk.remembered_age.len() >= disk.remembered.len()
-                || disk.remembered.keys().any(|id| harmed(id)),
+                || disk.remembered.keys().any(harmed),
             "I31",
             None,
             || "an id is remembered and not found by age".into(),
