@@ -14,7 +14,7 @@ const SHOWN_BY: &[(Plant, u64)] = &[
     (Plant::G2, 1),
     (Plant::G3, 2),
     (Plant::G4, 97),
-    (Plant::G5, 52),
+    (Plant::G5, 7),
     (Plant::G6, 6),
     (Plant::G7, 83),
     (Plant::G8, 5),
