@@ -181,6 +181,7 @@ impl Site {
                     | Promise::Accepted { .. }
                     | Promise::Receipt(_)
                     | Promise::ReceiptOk { .. }
+                    | Promise::Want { .. }
                     | Promise::Done { .. } => {}
                 }
             }

@@ -151,6 +151,7 @@ impl Client {
                 | Promise::Ack { .. }
                 | Promise::Receipt(_)
                 | Promise::ReceiptOk { .. }
+                | Promise::Want { .. }
                 | Promise::Done { .. } => {}
             },
             SessionCommand::Refuse { refusal, .. } => {

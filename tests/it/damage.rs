@@ -65,3 +65,47 @@ fn damaged_content_is_never_delivered_and_delays_nobody() {
         assert_eq!(causes, ["mismatch", "missing", "missing"]);
     }
 }
+
+#[test]
+fn damaged_content_is_fetched_again_from_the_peer_that_gave_it() {
+    for runtime in RUNTIMES {
+        let (mut alpha, mut beta) = pair(runtime);
+        beta.expects_errors = true;
+        alpha.serve();
+        beta.serve();
+        let sent: BTreeMap<String, Vec<u8>> = (0..3)
+            .map(|i| (content(i, 100_000), format!("f{i}")))
+            .map(|(bytes, name)| (alpha.accepted(&name, &bytes), bytes))
+            .collect();
+        assert_eq!(alpha.settled("beta").delivered, 3);
+        let blobs = beta.dir.join("data/blobs");
+        let files = files_in(&blobs);
+        assert_eq!(files.len(), 3);
+        // One goes while it runs: the next start sees that.
+        fs::remove_file(&files[0]).unwrap();
+        assert!(beta.stop().success());
+        beta.serve();
+        for (id, bytes) in &sent {
+            assert!(beta.arrival(id) == *bytes, "every one as it was");
+        }
+        // Another is changed, and only whoever reads all of it sees that.
+        let flipped = OpenOptions::new().read(true).write(true).open(&files[1]).unwrap();
+        let mut byte = [0];
+        flipped.read_exact_at(&mut byte, 77_777).unwrap();
+        flipped.write_all_at(&[byte[0] ^ 0x10], 77_777).unwrap();
+        assert!(beta.stop().success());
+        let found = beta.run(&["fsck", "--content", "--repair"]);
+        assert_eq!(found.status.code(), Some(0), "{found:?}");
+        beta.serve();
+        wait::until_true("the damaged file to be replaced", || !files[1].exists());
+        for (id, bytes) in &sent {
+            assert!(beta.arrival(id) == *bytes, "every one as it was");
+        }
+        assert_eq!(files_in(&blobs).len(), 3);
+        let acts = String::from_utf8(beta.run(&["audit", "--json"]).stdout).unwrap();
+        assert_eq!(acts.matches("\"repaired\"").count(), 2, "{acts}");
+        assert!(alpha.stop().success() && beta.stop().success());
+        let clean = beta.run(&["fsck", "--content"]);
+        assert_eq!(clean.status.code(), Some(0), "{clean:?}");
+    }
+}

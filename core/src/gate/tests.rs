@@ -31,6 +31,7 @@ fn number(promise: &Promise) -> u32 {
         | Promise::Done { .. }
         | Promise::Receipt(_)
         | Promise::ReceiptOk { .. }
+        | Promise::Want { .. }
         | Promise::Accepted { .. } => panic!("only acks are promised here"),
     }
 }

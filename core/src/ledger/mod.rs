@@ -12,6 +12,7 @@ pub mod keys_upkeep;
 pub mod read;
 pub mod read_acts;
 pub mod read_export;
+mod read_lookup;
 mod read_receipts;
 mod read_recovery;
 pub mod read_scrub;

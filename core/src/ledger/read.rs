@@ -16,8 +16,8 @@ use super::read_recovery::segments;
 use super::read_scrub::{self, RawRow, ScrubItem, ScrubPage};
 pub use super::read_upkeep::{Bounded, Expiring, Kept, Oldest, Subject};
 use super::rows::{
-    BlobRow, CounterRow, DeliveryRow, DigestRow, DoomedRow, IdRow, IncomingRow, InflightRow,
-    MetaName, PeerRow, SegmentRow, SourceRow,
+    BlobRow, CounterRow, DeliveryRow, DoomedRow, IncomingRow, InflightRow, MetaName, PeerRow,
+    SegmentRow, SourceRow,
 };
 use super::rows_upkeep::{ReceiptRow, RememberedRow};
 use super::{Table, codec, read_receipts};
@@ -25,6 +25,7 @@ use crate::id::{BatchNo, BlobDigest, BlobNo, SegmentId, Seq, SiteNo};
 use crate::segment::Class;
 use crate::store::{ReadResult, Snapshot, StoreFault};
 use crate::time::UnixMillis;
+use crate::wire::Wanted;
 
 /// A read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,6 +104,11 @@ pub enum ReadRequest {
     },
     /// These segments and all that share their content, with their deliveries.
     Sharers(Vec<Seq>),
+    /// Segments that have what somebody wants, with their deliveries.
+    Wanted(Wanted),
+    /// A segment that has lost its content and others that share it; and what is known of the content
+    /// that comes instead.
+    Repair(Seq, Lookup),
     /// The values of these rows as they are.
     Raw(Vec<(Table, Vec<u8>)>),
 }
@@ -255,6 +261,8 @@ pub enum Answer {
     Oldest(Oldest),
     /// In the order asked; `None` where there is no such segment.
     Kept(Vec<Option<Kept>>),
+    /// The segment asked for first; `None` where a row is missing or cannot be read.
+    Repair(Vec<Option<Kept>>, alloc::boxed::Box<Found>),
     /// In order.
     Picked(Picked),
     /// In order of time.
@@ -297,7 +305,7 @@ pub fn read(snapshot: &dyn Snapshot, request: &ReadRequest) -> ReadResult {
     let body = match request {
         ReadRequest::Lookup(lookups) => {
             let found: Result<Vec<Found>, StoreFault> =
-                lookups.iter().map(|l| lookup(snapshot, l)).collect();
+                lookups.iter().map(|l| super::read_lookup::lookup(snapshot, l)).collect();
             Answer::Lookup(found?)
         }
         ReadRequest::Due { peer, class, after, limit } => {
@@ -335,6 +343,8 @@ pub fn read(snapshot: &dyn Snapshot, request: &ReadRequest) -> ReadResult {
         }
         ReadRequest::Scrub { after, page } => read_scrub::scrub(snapshot, *after, *page)?,
         ReadRequest::Sharers(seqs) => read_scrub::sharers(snapshot, seqs)?,
+        ReadRequest::Wanted(what) => read_scrub::wanted(snapshot, what)?,
+        ReadRequest::Repair(seq, found) => read_scrub::repair(snapshot, *seq, found)?,
         ReadRequest::Raw(rows) => read_scrub::raw(snapshot, rows)?,
     };
     Ok(ReadAnswer { as_of: snapshot.as_of(), body })
@@ -374,37 +384,6 @@ where
         Err(StoreFault::Corrupt(_)) => Ok(None),
         other => other,
     }
-}
-
-fn lookup(snapshot: &dyn Snapshot, lookup: &Lookup) -> Result<Found, StoreFault> {
-    let id: Option<IdRow> = lenient(snapshot, Table::Ids, &keys::id(&lookup.id))?;
-    let held = match id {
-        Some(IdRow { seq }) => held(snapshot, seq)?,
-        None => None,
-    };
-    let digest: Option<DigestRow> = lenient(snapshot, Table::Digests, &lookup.digest.0)?;
-    let blob = match digest {
-        Some(DigestRow { blob }) => {
-            lenient(snapshot, Table::Blobs, &keys::blob(blob))?.map(|r| (blob, r))
-        }
-        None => None,
-    };
-    let source_key = super::keys_upkeep::source(&lookup.digest, lookup.source);
-    let source: Option<SourceRow> = lenient(snapshot, Table::Sources, &source_key)?;
-    let incoming = match source.and_then(|s| s.blob) {
-        Some(blob) => lenient(snapshot, Table::Incoming, &keys::blob(blob))?,
-        None => None,
-    };
-    let remembered: Option<RememberedRow> = match held {
-        Some(_) => None,
-        None => lenient(snapshot, Table::Remembered, &keys::id(&lookup.id))?,
-    };
-    let seq = held.as_ref().map(|h| h.seq).or(remembered.as_ref().map(|r| r.seq));
-    let receipts = match seq {
-        Some(seq) => read_receipts::of_segment(snapshot, seq)?,
-        None => Vec::new(),
-    };
-    Ok(Found { held, blob, source, incoming, remembered, receipts })
 }
 
 /// A segment with all its deliveries; `None` when its row is missing or corrupt.

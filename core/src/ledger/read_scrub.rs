@@ -3,14 +3,23 @@
 use alloc::vec::Vec;
 
 use super::keys_upkeep::{Owner, owner_prefix, parse_owner};
-use super::read::{Answer, Held, held, lenient, scan_prefix};
-use super::rows::{Body, SegmentRow};
+use super::read::{Answer, Held, Lookup, held, lenient, scan_prefix};
+use super::read_lookup::lookup;
+use super::read_upkeep::kept;
+use super::rows::{Body, DigestRow, IdRow, SegmentRow};
 use super::{Table, codec, keys};
 use crate::id::{BlobDigest, BlobNo, Seq};
 use crate::store::{Snapshot, StoreFault};
+use crate::wire::Wanted;
 
 /// Most segments of one piece of content that are told of at a time.
 const OWNERS: usize = 512;
+
+/// Most segments whose content is replaced in one commit.
+const MENDED: usize = 256;
+
+/// Segments with a content that are looked at for whoever wants it.
+const WANTED: usize = 16;
 
 /// A piece of content to be read and compared with its digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +115,44 @@ pub(super) fn sharers(snapshot: &dyn Snapshot, seqs: &[Seq]) -> Result<Answer, S
         }
     }
     Ok(Answer::Held(all))
+}
+
+/// Segments that have what somebody wants.
+pub(super) fn wanted(snapshot: &dyn Snapshot, what: &Wanted) -> Result<Answer, StoreFault> {
+    let seqs = match what {
+        Wanted::Segment(id) => {
+            let row: Option<IdRow> = lenient(snapshot, Table::Ids, &keys::id(id))?;
+            row.map(|row| row.seq).into_iter().collect()
+        }
+        Wanted::Blob(digest) => {
+            let row: Option<DigestRow> = lenient(snapshot, Table::Digests, &digest.0)?;
+            match row {
+                Some(row) => owners(snapshot, row.blob, WANTED)?,
+                None => Vec::new(),
+            }
+        }
+    };
+    let held: Result<Vec<_>, StoreFault> = seqs.into_iter().map(|s| held(snapshot, s)).collect();
+    Ok(Answer::Held(held?))
+}
+
+/// A segment that has lost its content with all that share it, and what is known of what comes instead.
+pub(super) fn repair(
+    snapshot: &dyn Snapshot,
+    seq: Seq,
+    found: &Lookup,
+) -> Result<Answer, StoreFault> {
+    let row: Option<SegmentRow> = lenient(snapshot, Table::Segments, &keys::seq(seq))?;
+    let mut all = match row.map(|row| row.body) {
+        Some(Body::Blob(blob)) => owners(snapshot, blob, MENDED)?,
+        Some(Body::Inline(_)) | None => Vec::new(),
+    };
+    all.retain(|other| *other != seq);
+    all.truncate(MENDED - 1);
+    all.insert(0, seq);
+    let kept: Result<Vec<_>, StoreFault> = all.into_iter().map(|s| kept(snapshot, s)).collect();
+    let found = lookup(snapshot, found)?;
+    Ok(Answer::Repair(kept?, alloc::boxed::Box::new(found)))
 }
 
 /// Values as they are, in the order asked.

@@ -202,6 +202,9 @@ impl Node {
         as_of: BatchNo,
         out: &mut Vec<Action>,
     ) {
+        if self.is_repair(&pending) {
+            return self.repair_later(pending, out);
+        }
         let known = self.known(&pending.id(), &found, as_of);
         let verdict = match (&pending.what, known) {
             (What::Receipt(receipt), known) => {

@@ -163,7 +163,7 @@ impl Node {
         row
     }
 
-    fn offer(
+    pub(super) fn offer(
         &self,
         sites: &[SiteNo],
         seq: Seq,

@@ -182,7 +182,7 @@ impl Node {
         }
     }
 
-    fn drop_inline(&mut self, body: BodyNo, segment: &SegmentRow) {
+    pub(super) fn drop_inline(&mut self, body: BodyNo, segment: &SegmentRow) {
         self.stage.batch.del(Table::Bodies, &keys::body(body));
         self.stage.uncharge(SiteNo(segment.from), inline_charge(segment.size));
     }

@@ -138,6 +138,7 @@ impl Node {
                 Promise::Start { epoch, .. } => self.unstarted.push((waiting.conn, epoch)),
                 // It is judged again on what is durable.
                 Promise::ReceiptOk { receipt, .. } => self.receipt_again(waiting.conn, receipt),
+                Promise::Want { transfer, .. } => self.wants.unsaid(waiting.conn, transfer),
                 Promise::Receipt(receipt) => self.receipt_unsaid(waiting.conn, &receipt),
                 Promise::Send(_)
                 | Promise::Ack { .. }
@@ -165,12 +166,18 @@ impl Node {
                 Asked::Expiry | Asked::Oldest(_) | Asked::Exports | Asked::ExportAct => {}
                 Asked::Scrub | Asked::Sharers | Asked::Handed(_) => {}
                 Asked::Aside(places) => self.aside.again(places),
+                Asked::Wants(seqs) => self.wants.again(seqs),
+                Asked::Wanted(conn, transfer, what) => {
+                    self.not_given(conn, transfer, what, crate::code::Refusal::Busy, out);
+                }
+                Asked::Repair(pending) => self.pending.push_back(*pending),
             }
         }
         self.act_failed(out);
         self.upkeep.again();
         self.scrub.again();
         self.handed.start_over();
+        self.wants.in_vain();
         self.bounds = Bounds::default();
         let found = core::mem::take(&mut self.found);
         self.pending.extend(found.into_iter().map(|(pending, ..)| pending));

@@ -342,10 +342,11 @@ impl Node {
         }
         let id = item.offer.as_ref().map_or(SegmentId([0; 32]), |o| o.id);
         let (digest, source) = (item.row.digest, SiteNo(item.row.source));
-        let no = match why {
+        let (refusal, retry_after, text) = match why {
             Broken::Cut => return self.incoming_cut(now, blob),
             Broken::Mismatch => {
                 self.mismatched(digest, source, blob);
+                self.not_from(id, conn);
                 (Refusal::Mismatch, 0, "the content does not match its digest".to_string())
             }
             Broken::Store(StoreFault::Full(text)) => {
@@ -368,7 +369,6 @@ impl Node {
                 (Refusal::Busy, 10_000, fault.to_string())
             }
         };
-        let (refusal, retry_after, text) = no;
         let command = SessionCommand::Refuse { transfer, id, refusal, retry_after, text };
         out.push(Action::Command(conn, command));
     }

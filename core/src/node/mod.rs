@@ -13,14 +13,14 @@
 //! | `acts` | what operators ask for |
 //! | `route`, `receipt`, `handed` | sites behind others: where to, what becomes of it there, custody without an end |
 //! | `pace` | who may claim now |
-//! | `stage`, `book` | staged rows and counters; the overlay over the store's answers |
+//! | `stage`, `book`, `promise` | staged rows and counters; the overlay over the store's answers |
 //! | `remove`, `evict` | what leaves the ledger, and the record of it |
 //! | `upkeep`, `bounds` | what becomes due by itself: expiry, retention, bounded tables |
 //! | `full` | a full disk |
 //! | `export`, `export_look`, `export_acts` | inbox rules |
 //! | `clock` | a clock that has stepped |
 //! | `recover`, `reconcile` | start-up |
-//! | `scrub`, `aside` | content compared with its digests; rows that cannot be read |
+//! | `scrub`, `want`, `repair`, `aside` | content compared with its digests; its repair; rows that cannot be read |
 //! | `status`, `stop` | questions; the orderly end |
 
 mod accept;
@@ -44,10 +44,12 @@ mod incoming;
 mod pace;
 mod passing;
 mod peer;
+mod promise;
 mod receipt;
 mod reconcile;
 mod recover;
 mod remove;
+mod repair;
 mod route;
 mod scanned;
 mod scrub;
@@ -58,6 +60,7 @@ mod take;
 mod types;
 mod upkeep;
 mod verdict;
+mod want;
 mod window;
 
 #[cfg(test)]
@@ -77,15 +80,16 @@ use alloc::vec::Vec;
 
 use crate::code::Refusal;
 use crate::config::Config;
-use crate::gate::{Gate, Waiting};
+use crate::gate::Gate;
 use crate::id::{BatchNo, ConnId, Epoch, ReadNo, Seq, SiteNo, TransferNo};
 use crate::ledger::read::{Answer as Rows, Bounded, Found, ReadRequest};
 use crate::plant::Plant;
 use crate::schedule::Backoff;
 use crate::segment::Class;
-use crate::session::{Promise, SessionCommand, SessionEvent};
+use crate::session::SessionEvent;
 use crate::store::{Batch, ReadResult, Space};
 use crate::time::{Instant, Now, UnixMillis};
+use crate::wire::Wanted;
 
 use accept::{Pending, What};
 use aside::{Aside, Place};
@@ -104,6 +108,7 @@ use scanned::Page;
 use scrub::Scrub;
 use stage::{Stage, Verdict};
 use upkeep::Upkeep;
+use want::Wants;
 
 /// Whether there is room for new content.
 #[derive(Clone, Debug)]
@@ -132,6 +137,9 @@ enum Asked {
     Scrub,
     Sharers,
     Aside(Vec<Place>),
+    Wants(Vec<Seq>),
+    Wanted(ConnId, TransferNo, Wanted),
+    Repair(Box<Pending>),
 }
 
 /// The node. See the module's documentation. A copy goes its own way from then on: that is how every
@@ -169,6 +177,7 @@ pub struct Node {
     scrub: Scrub,
     aside: Aside,
     handed: Handed,
+    wants: Wants,
     summary: ReconcileSummary,
     upkeep: Upkeep,
     bounds: Bounds,
@@ -270,7 +279,7 @@ impl Node {
             SessionEvent::ReceiptOk { id, site, later } => {
                 self.receipt_answered(conn, id, &site, later);
             }
-            SessionEvent::Want { transfer, .. } => self.unwanted(conn, transfer, out),
+            SessionEvent::Want { transfer, what } => self.wanted(conn, transfer, what, out),
             SessionEvent::Fault(text) => self.faulted(conn, text, out),
         }
     }
@@ -284,6 +293,7 @@ impl Node {
             out.push(Action::Command(conn, command));
         }
         self.book.committed(through);
+        self.wants.committed(through);
         self.act_committed(through);
         if let Mode::Tight(tight) = &mut self.mode {
             tight.tries = 0;
@@ -319,6 +329,13 @@ impl Node {
                 self.scrub_read(now, items, through, end, out);
             }
             (Asked::Sharers, Rows::Held(held)) => self.sharers_read(now, held, as_of),
+            (Asked::Wants(_), Rows::Held(held)) => self.wants_read(held),
+            (Asked::Wanted(conn, transfer, what), Rows::Held(held)) => {
+                self.wanted_read((conn, transfer, what), held, as_of, out);
+            }
+            (Asked::Repair(pending), Rows::Repair(kept, found)) => {
+                self.repair_read(now, *pending, (kept, *found), as_of, out);
+            }
             (Asked::Aside(places), Rows::Raw(rows)) => self.aside_read(now, places, rows),
             (Asked::Missing, Rows::Held(held)) => self.missing_read(now, held, as_of),
             (Asked::Expiry, Rows::Expiry { rows, more, next }) => {
@@ -379,6 +396,7 @@ impl Node {
         self.scrub_slice(now, out);
         self.read_aside(out);
         self.look_at_handed(out);
+        self.ask_wants(now, out);
         self.drain(now, out);
     }
 
@@ -406,55 +424,8 @@ impl Node {
         let stuck = self.stuck_deadline();
         let due = [self.conns_deadline(), self.full_deadline(), self.due_deadline()];
         let due = due.into_iter().chain([self.upkeep_deadline(), self.exports_deadline()]);
-        due.chain([partials, stop, stuck, self.scrub_deadline()]).flatten().min()
-    }
-
-    /// Says `promise` to a connection once everything staged so far is durable: it hangs on the newest
-    /// batch at the time of the decision (G2).
-    fn promise(
-        &mut self,
-        conn: ConnId,
-        promise: Promise,
-        refusal: Option<SessionCommand>,
-        pins: Option<Seq>,
-    ) {
-        let batch = self.newest_staged();
-        self.gate.promise(Waiting { batch, conn, promise, refusal, pins });
-    }
-
-    /// The newest batch that has anything in it.
-    fn newest_staged(&self) -> BatchNo {
-        match (self.stage.batch.is_empty(), self.stage.committing()) {
-            (false, _) => self.stage.number(),
-            (true, true) => BatchNo(self.stage.number().0.saturating_sub(1)),
-            (true, false) => self.gate.committed(),
-        }
-    }
-
-    /// [`Node::promise`], unless `plant` is planted: then it leaves on nothing at all.
-    fn promise_unless(
-        &mut self,
-        plant: Plant,
-        conn: ConnId,
-        promise: Promise,
-        refusal: Option<SessionCommand>,
-        pins: Option<Seq>,
-    ) {
-        if self.config.planted(plant) {
-            let batch = self.gate.committed();
-            self.gate.unfounded(Waiting { batch, conn, promise, refusal, pins });
-        } else {
-            self.promise(conn, promise, refusal, pins);
-        }
-    }
-
-    /// Promises that rest on nothing new leave at once.
-    fn release(&mut self, out: &mut Vec<Action>) {
-        let committed = self.gate.committed();
-        for (conn, command) in self.gate.committed_through(committed) {
-            let (conn, command) = self.heir(conn, command);
-            out.push(Action::Command(conn, command));
-        }
+        let due = due.chain([partials, stop, stuck, self.scrub_deadline(), self.wants_deadline()]);
+        due.flatten().min()
     }
 
     fn ask(&mut self, asked: Asked, request: ReadRequest, out: &mut Vec<Action>) -> ReadNo {

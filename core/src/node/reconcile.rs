@@ -183,9 +183,12 @@ impl Node {
                 self.reconcile.orphans.push_back((seq, row.clone()));
             }
             match row {
-                // Found missing before, and dealt with.
-                Some(row) if row.loss == Some(Loss::Gone) => {}
+                // Found missing before, and dealt with; somebody may have it by now.
+                Some(row) if row.loss == Some(Loss::Gone) => self.want(seq),
                 Some(row) => {
+                    if row.loss.is_some() {
+                        self.want(seq);
+                    }
                     self.came_by(now, seq, &row);
                     wanted.push((seq, row.body, row.size));
                 }
@@ -227,6 +230,7 @@ impl Node {
             self.summary.missing += 1;
             let segment = self.book.segment(held.seq).cloned().unwrap_or(held.row);
             self.lost(held.seq, &segment);
+            self.want(held.seq);
             for (site, row) in held.deliveries {
                 let row = match self.book.delivery(site, held.seq, as_of) {
                     Some(newer) => newer.cloned(),

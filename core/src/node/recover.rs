@@ -18,6 +18,7 @@ use super::scrub::Scrub;
 use super::stage::Stage;
 use super::types::{Note, ReconcileSummary};
 use super::upkeep::Upkeep;
+use super::want::Wants;
 use super::{Mode, Node};
 use crate::config::Config;
 use crate::gate::Gate;
@@ -101,6 +102,7 @@ impl Node {
             scrub: Scrub::new(&recovery),
             aside: Aside::default(),
             handed: Handed::at_start(),
+            wants: Wants::default(),
             summary: ReconcileSummary::default(),
             upkeep: Upkeep::new(),
             bounds: Bounds::default(),

@@ -203,6 +203,7 @@ impl Node {
         let what = alloc::format!("content of segment {}: {}", segment.id.short(), cause.word());
         self.stage.note(Note::Quarantined { what });
         self.lost(held.seq, &segment);
+        self.want(held.seq);
         for (site, row) in &held.deliveries {
             let row = match self.book.delivery(*site, held.seq, as_of) {
                 Some(newer) => newer.cloned(),

@@ -25,7 +25,10 @@ impl Node {
         let Some(session) = self.conns.get_mut(&conn).and_then(|c| c.peer.as_mut()) else { return };
         let (hop, epoch) = (session.site, session.epoch);
         // It is answered: the peer may be offered another.
-        let Some((seq, sites)) = session.transfers.remove(&transfer) else { return };
+        let Some((seq, sites)) = session.transfers.remove(&transfer) else {
+            // Not an attempt: what was wanted, or what somebody else wanted.
+            return self.want_answered(conn, transfer, &outcome);
+        };
         self.heard_of(now, hop, &outcome);
         let shared = sites.len() > 1;
         for site in sites {

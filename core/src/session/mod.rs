@@ -390,6 +390,14 @@ pub enum Promise {
         /// Not taken.
         later: bool,
     },
+    /// Ask the peer for content, after all offers with lower numbers. Answered by an offer of it, or by [`SessionEvent::Outcome`] of this
+    /// transfer when the peer refuses.
+    Want {
+        /// The number the node chose for it.
+        transfer: TransferNo,
+        /// What.
+        what: Wanted,
+    },
     /// The submission is committed: say so.
     Accepted {
         /// The ticket.

@@ -74,6 +74,7 @@ impl Life {
                 | Promise::Accept { .. }
                 | Promise::Receipt(_)
                 | Promise::ReceiptOk { .. }
+                | Promise::Want { .. }
                 | Promise::Done { .. } => {}
             }
         }

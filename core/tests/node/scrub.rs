@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use consign_core::code::Cause;
-use consign_core::id::{BlobNo, SegmentId};
+use consign_core::code::{Cause, Refusal};
+use consign_core::id::{BlobNo, ConnId, Handle, SegmentId, TransferNo};
 use consign_core::ledger::rows::*;
 use consign_core::ledger::{Table, keys};
-use consign_core::node::Note;
+use consign_core::node::{Input, Note};
 use consign_core::segment::{Class, Destinations};
+use consign_core::session::{Broken, Promise, SessionCommand, SessionEvent};
 use consign_core::store::StoreRequest;
+use consign_core::wire::Wanted;
 
 use crate::site::{self, Site, findings};
 
@@ -30,16 +32,15 @@ fn large(site: &mut Site, name: &str, transfer: u32) -> (SegmentId, BlobNo) {
     let to = Destinations::named(vec!["alpha".into(), "gamma".into()]).unwrap();
     let body = b"large content";
     let offer = Site::make_offer(name, body, transfer, to);
-    let event =
-        consign_core::session::SessionEvent::Offered { offer: Box::new(offer.clone()), body: None };
-    site.input(consign_core::node::Input::Session(beta, event));
+    let event = SessionEvent::Offered { offer: Box::new(offer.clone()), body: None };
+    site.input(Input::Session(beta, event));
     site.settle();
     let (blob, ..) = site::accepted(site);
     site::write(site, beta, blob, 0, body);
     site.store.request(beta, StoreRequest::Finish { blob });
     let transfer = offer.transfer;
-    let event = consign_core::session::SessionEvent::Received { transfer, blob };
-    site.input(consign_core::node::Input::Session(beta, event));
+    let event = SessionEvent::Received { transfer, blob };
+    site.input(Input::Session(beta, event));
     site.settle();
     let Body::Blob(blob) = body_of(site, offer.id) else { panic!("in a file") };
     (offer.id, blob)
@@ -176,4 +177,259 @@ fn a_row_that_cannot_be_read_leaves_its_bytes_in_quarantine() {
     assert_eq!(site.pump.node().status(site.now).quarantined, 1);
     let site = site.restart();
     assert_eq!(site.pump.node().status(site.now).quarantined, 1, "counted anew at the start");
+}
+
+/// What a connection was asked for since the last look.
+fn wants(site: &mut Site, conn: ConnId) -> Vec<(TransferNo, SegmentId)> {
+    let told = site.take_told(conn).into_iter();
+    let wants = told.filter_map(|command| match command {
+        SessionCommand::Promised(promised) => match promised.into_inner() {
+            Promise::Want { transfer, what: Wanted::Segment(id) } => Some((transfer, id)),
+            _ => None,
+        },
+        _ => None,
+    });
+    wants.collect()
+}
+
+fn offered(site: &mut Site, conn: ConnId, name: &str, transfer: u32, body: &[u8], to: &[&str]) {
+    let names = to.iter().map(|name| name.to_string()).collect();
+    let offer = Site::make_offer(name, body, transfer, Destinations::named(names).unwrap());
+    let event = SessionEvent::Offered { offer: Box::new(offer), body: None };
+    site.input(Input::Session(conn, event));
+    site.settle();
+}
+
+/// Takes in what was offered last, and says what was promised for it.
+fn arrives(site: &mut Site, conn: ConnId, transfer: u32, body: &[u8]) -> Vec<Promise> {
+    let (blob, ..) = site::accepted(site);
+    site::write(site, conn, blob, 0, body);
+    site.store.request(conn, StoreRequest::Finish { blob });
+    let transfer = TransferNo(transfer);
+    site.input(Input::Session(conn, SessionEvent::Received { transfer, blob }));
+    site.settle();
+    site.promises().into_iter().map(|(_, promise)| promise).collect()
+}
+
+#[test]
+fn damaged_content_is_fetched_again_from_whoever_gave_it() {
+    let mut site = Site::new(&["beta", "gamma"]);
+    site.settle();
+    let content = b"large content";
+    let (one, blob) = large(&mut site, "one", 1);
+    let (two, same) = large(&mut site, "two", 1);
+    assert_eq!(blob, same);
+    site.store.plant_file(blob, b"large c0ntent");
+    site.wait(DAY);
+    assert_eq!(site.segment(one).unwrap().loss, Some(Loss::Gone));
+    // The session that was there, or the next one, is asked, once for each segment.
+    let beta = site.session("beta");
+    site.settle();
+    let asked = wants(&mut site, beta);
+    assert_eq!(asked.len(), 2, "{asked:?}");
+    site.settle();
+    assert_eq!(wants(&mut site, beta), [], "once in a session");
+    let (_, first) = asked[0];
+    let name = if first == one { "one" } else { "two" };
+    offered(&mut site, beta, name, 9, content, &["beta"]);
+    let promised = arrives(&mut site, beta, 9, content);
+    let ack = Promise::Ack { transfer: TransferNo(9), id: first };
+    assert!(promised.contains(&ack), "{promised:?}");
+    // One transfer repairs everybody who shared it.
+    for id in [one, two] {
+        let row = site.segment(id).unwrap();
+        assert_eq!(row.loss, None);
+        assert_ne!(row.body, Body::Blob(blob));
+        let dead = site.delivery(id, "gamma").unwrap();
+        assert_eq!(dead.state, State::Deadletter, "it waits for an operator");
+    }
+    let files: Vec<BlobNo> = site.store.files().map(|(blob, _)| blob).collect();
+    assert_eq!(files.len(), 1, "the damaged one is gone: {files:?}");
+    assert_eq!(findings(&site.store), []);
+    // Whoever offers it is answered "held" again.
+    offered(&mut site, beta, "two", 10, content, &["alpha", "gamma"]);
+    let promised = site.promises();
+    assert!(matches!(promised[0].1, Promise::Ack { .. }), "{promised:?}");
+    assert_eq!(findings(&site.store), []);
+}
+
+#[test]
+fn a_small_segment_is_fetched_again_from_a_peer_that_has_acked_it() {
+    let mut site = Site::new(&["beta"]);
+    site.settle();
+    let beta = site.session("beta");
+    site.settle();
+    let id = site.queue("small", &["beta"]);
+    let (conn, sending) = site.sendings().pop().unwrap();
+    site.outcome(conn, sending.offer.transfer, consign_core::session::Outcome::Acked);
+    site.settle();
+    rot(&mut site, id);
+    site.wait(DAY);
+    let beta = match wants(&mut site, beta) {
+        asked if asked.is_empty() => {
+            let beta = site.session("beta");
+            site.settle();
+            assert_eq!(wants(&mut site, beta).len(), 1);
+            beta
+        }
+        _ => beta,
+    };
+    // The body rides with the offer.
+    let body = b"content of small";
+    let offer =
+        Site::make_offer("small", body, 5, Destinations::named(vec!["beta".into()]).unwrap());
+    assert_eq!(offer.id, id);
+    let handle = Handle { conn: beta, number: 5 };
+    site.store.request(beta, StoreRequest::Park { handle, data: body.to_vec().into() });
+    let event = SessionEvent::Offered { offer: Box::new(offer), body: Some(handle) };
+    site.input(Input::Session(beta, event));
+    site.settle();
+    assert_eq!(site.segment(id).unwrap().loss, None);
+    assert_eq!(site.delivery(id, "beta").unwrap().state, State::Acked, "as it was");
+    assert_eq!(site.store.rows(Table::Bodies), 1);
+    assert_eq!(site.store.rows(Table::Audit), 1);
+    assert_eq!(findings(&site.store), []);
+    site.audit();
+}
+
+#[test]
+fn who_says_no_is_not_asked_again_and_a_new_session_is() {
+    let mut site = Site::new(&["beta", "gamma"]);
+    site.settle();
+    let (id, blob) = large(&mut site, "one", 1);
+    assert!(site.store.lose_file(blob));
+    site.wait(DAY);
+    let beta = site.session("beta");
+    site.settle();
+    let asked = wants(&mut site, beta);
+    assert_eq!(asked.len(), 1);
+    assert_eq!(asked[0].1, id);
+    // It ends before it has answered: the next one is asked.
+    site.input(Input::Closed { conn: beta, why: String::new() });
+    site.settle();
+    let beta = site.session("beta");
+    site.settle();
+    let asked = wants(&mut site, beta);
+    assert_eq!(asked.len(), 1);
+    site.outcome(beta, asked[0].0, Site::rejected(Refusal::Unknown));
+    site.settle();
+    assert_eq!(wants(&mut site, beta), []);
+    let beta = site.session("beta");
+    site.settle();
+    assert_eq!(wants(&mut site, beta), [], "it has said no");
+    // … until the next start, when it may have it again.
+    let mut site = site.restart();
+    site.settle();
+    let beta = site.session("beta");
+    site.settle();
+    assert_eq!(wants(&mut site, beta).len(), 1);
+    // A commit that fails loses nothing of it.
+    offered(&mut site, beta, "one", 3, b"large content", &["beta"]);
+    let (blob, ..) = site::accepted(&mut site);
+    site::write(&mut site, beta, blob, 0, b"large content");
+    site.store.request(beta, StoreRequest::Finish { blob });
+    let full = consign_core::store::CommitFault::Full("no space left".into());
+    site.store.fail_commit(1, full);
+    let transfer = TransferNo(3);
+    site.input(Input::Session(beta, SessionEvent::Received { transfer, blob }));
+    site.settle();
+    site.wait(Duration::from_secs(60));
+    assert_eq!(site.segment(id).unwrap().loss, Some(Loss::Gone));
+    assert_eq!(findings(&site.store), []);
+    // It is wanted still: after a while it is asked for again, in the same session.
+    site.wait(Duration::from_secs(1_000));
+    assert_eq!(wants(&mut site, beta).len(), 1);
+    offered(&mut site, beta, "one", 4, b"large content", &["beta"]);
+    assert_eq!(arrives(&mut site, beta, 4, b"large content").len(), 1);
+    assert_eq!(site.segment(id).unwrap().loss, None);
+    site.wait(Duration::from_secs(1_000));
+    assert_eq!(wants(&mut site, beta), []);
+    assert_eq!(findings(&site.store), []);
+}
+
+#[test]
+fn wrong_content_changes_nothing_and_another_peer_is_asked() {
+    let mut site = Site::new(&["beta", "gamma"]);
+    site.settle();
+    let (id, blob) = large(&mut site, "one", 1);
+    site.session("gamma");
+    site.settle();
+    let (conn, sending) = site.sendings().pop().unwrap();
+    site.outcome(conn, sending.offer.transfer, consign_core::session::Outcome::Acked);
+    site.settle();
+    site.store.plant_file(blob, b"large c0ntent");
+    site.wait(DAY);
+    assert_eq!(site.segment(id).unwrap().loss, Some(Loss::Gone));
+    let mut site = site.restart();
+    site.settle();
+    let bad = site.session("beta");
+    site.settle();
+    assert_eq!(wants(&mut site, bad).len(), 1, "who gave it comes first");
+    let good = site.session("gamma");
+    site.settle();
+    assert_eq!(wants(&mut site, good), [], "one is asked at a time");
+    let (by, from) = ("beta", "gamma");
+    // What nobody has asked this peer for is refused, and so is content of another digest.
+    offered(&mut site, good, "one", 7, b"large content", &[from]);
+    let refused =
+        |told: &[SessionCommand]| told.iter().any(|c| matches!(c, SessionCommand::Refuse { .. }));
+    assert!(refused(&site.take_told(good)));
+    offered(&mut site, bad, "one", 7, b"other content", &[by]);
+    assert!(refused(&site.take_told(bad)));
+    assert_eq!(site.segment(id).unwrap().body, Body::Blob(blob));
+    assert!(site.store.files().any(|(file, _)| file == blob), "what is left of it stays");
+    // The right one is promised, and something else comes.
+    offered(&mut site, bad, "one", 8, b"large content", &[by]);
+    let (new, ..) = site::accepted(&mut site);
+    let (transfer, why) = (TransferNo(8), Broken::Mismatch);
+    site.input(Input::Session(bad, SessionEvent::Broken { transfer, blob: new, why }));
+    site.settle();
+    assert_eq!(site.segment(id).unwrap().body, Body::Blob(blob));
+    assert_eq!(wants(&mut site, bad), []);
+    assert_eq!(wants(&mut site, good).len(), 1, "now the other one is asked");
+    offered(&mut site, good, "one", 9, b"large content", &[from]);
+    let promised = arrives(&mut site, good, 9, b"large content");
+    assert_eq!(promised, [Promise::Ack { transfer: TransferNo(9), id }]);
+    assert_eq!(site.segment(id).unwrap().loss, None);
+    assert_eq!(site.delivery(id, "gamma").unwrap().state, State::Acked);
+    assert_eq!(findings(&site.store), []);
+    site.audit();
+}
+
+#[test]
+fn content_is_offered_only_to_those_who_gave_it_or_got_it() {
+    let mut site = Site::new(&["beta", "gamma"]);
+    site.settle();
+    let (id, _) = large(&mut site, "one", 1);
+    let digest = site.segment(id).unwrap().digest;
+    let beta = site.session("beta");
+    let gamma = site.session("gamma");
+    site.settle();
+    let attempt = site.sendings();
+    assert_eq!(attempt.len(), 1, "it is in flight to gamma, which has not got it yet");
+    let want = |what| SessionEvent::Want { transfer: TransferNo(4), what };
+    for what in [Wanted::Segment(id), Wanted::Blob(digest)] {
+        site.input(Input::Session(beta, want(what)));
+        site.settle();
+        let (conn, sending) = site.sendings().pop().expect("it gave it, so it gets it back");
+        assert_eq!((conn, sending.offer.id), (beta, id));
+        site.outcome(conn, sending.offer.transfer, consign_core::session::Outcome::Acked);
+        site.take_told(gamma);
+        site.input(Input::Session(gamma, want(what)));
+        site.settle();
+        let told = site.take_told(gamma);
+        let refused = told.iter().any(|command| {
+            matches!(command, SessionCommand::Refuse { refusal: Refusal::Unknown, .. })
+        });
+        assert!(refused && site.sendings().is_empty(), "{told:?}");
+    }
+    site.outcome(gamma, attempt[0].1.offer.transfer, consign_core::session::Outcome::Acked);
+    site.settle();
+    site.input(Input::Session(gamma, want(Wanted::Segment(id))));
+    site.settle();
+    assert_eq!(site.sendings().len(), 1, "now it has it");
+    site.input(Input::Session(gamma, want(Wanted::Segment(SegmentId([9; 32])))));
+    site.settle();
+    assert!(site.sendings().is_empty());
+    site.audit();
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use consign_core::config::Config;
-use consign_core::ledger::Table;
+use consign_core::id::BodyNo;
+use consign_core::ledger::{Table, keys};
 
 use crate::world::{World, config};
 
@@ -197,4 +198,33 @@ fn three_sites_each_get_what_is_theirs() {
         assert_eq!(world.content(at, id).is_some(), there, "{at}");
     }
     assert!(world.sites.iter().all(|s| s.store.rows(Table::Owed) == 0));
+}
+
+#[test]
+fn damaged_content_comes_back_from_the_other_side() {
+    for (at, size) in [("beta", 300_000), ("alpha", 3_000)] {
+        let mut world = pair();
+        world.start("alpha");
+        world.start("beta");
+        world.wait(Duration::from_secs(1));
+        let content = body(size, 7);
+        let id = world.send("alpha", "one", &content, &["beta"]).unwrap();
+        world.send("alpha", "two", b"whole", &["beta"]).unwrap();
+        world.wait(Duration::from_secs(1));
+        world.take_trace();
+        let store = &mut world.sites[usize::from(at == "beta")].store;
+        let blob = store.files().map(|(blob, _)| blob).next();
+        match blob {
+            Some(blob) => store.plant_file(blob, b"something else"),
+            None => assert!(store.flip(Table::Bodies, &keys::body(BodyNo(1)), 9)),
+        }
+        // The scrub finds it within a day. The one who gave it and the one who got it help each other.
+        world.wait(Duration::from_secs(25 * 3600));
+        assert!(world.content(at, id).as_deref() == Some(&content[..]), "{size} bytes at {at}");
+        let store = &world.sites[usize::from(at == "beta")].store;
+        assert_eq!(store.rows(Table::Audit), 1);
+        assert_eq!(store.files().count(), usize::from(blob.is_some()), "the old one is gone");
+        assert!(blob.is_none_or(|old| store.files().all(|(blob, _)| blob != old)));
+        assert_eq!(world.take_trace(), Vec::<String>::new(), "no delivery has moved");
+    }
 }

@@ -21,6 +21,7 @@ fn acked(site: &mut Site) -> Vec<SegmentId> {
         | Promise::Accept { .. }
         | Promise::Receipt(_)
         | Promise::ReceiptOk { .. }
+        | Promise::Want { .. }
         | Promise::Accepted { .. }
         | Promise::Done { .. } => None,
     });

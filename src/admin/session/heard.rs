@@ -63,7 +63,8 @@ impl AdminSession {
             | Promise::Send(_)
             | Promise::Ack { .. }
             | Promise::Receipt(_)
-            | Promise::ReceiptOk { .. } => {}
+            | Promise::ReceiptOk { .. }
+            | Promise::Want { .. } => {}
         }
     }
 

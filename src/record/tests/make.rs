@@ -270,6 +270,7 @@ variants! {
         with!(g, Answer::Expiry { rows, more, next }),
         Answer::Oldest(Make::make(g)),
         Answer::Kept(Make::make(g)),
+        Answer::Repair(Make::make(g), Make::make(g)),
         Answer::Picked(Make::make(g)),
         with!(g, Answer::DueExports { rows, next }),
         Answer::Exports(Make::make(g)),

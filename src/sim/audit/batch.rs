@@ -5,7 +5,7 @@ use bytes::Bytes;
 use consign_core::id::{BatchNo, BlobDigest, BlobNo, BodyNo, Epoch, SegmentId, Seq, SiteNo};
 use consign_core::ledger::keys::DueKey;
 use consign_core::ledger::keys_upkeep::{ExpiryKind, parse_expiry};
-use consign_core::ledger::rows::{DeliveryRow, MetaName, SegmentRow, State};
+use consign_core::ledger::rows::{Body, DeliveryRow, MetaName, SegmentRow, State};
 use consign_core::ledger::{Table, keys};
 use consign_core::segment::{Destinations, Meta};
 use consign_core::store::{Batch, Op};
@@ -42,6 +42,8 @@ pub(super) struct Touched {
     pub digests: Vec<BlobDigest>,
     pub sources: Vec<(BlobDigest, SiteNo)>,
     pub incoming: Vec<BlobNo>,
+    /// Segments whose content was put in place of what was lost, with what they had before.
+    pub mended: Vec<(Seq, Body)>,
     /// Identities that are not looked up any more.
     pub lost: Vec<(SegmentId, Seq)>,
     pub gone: Removals,
@@ -288,8 +290,12 @@ impl Desk<'_> {
                 self.tell(&id, Event::Kept(seq, SiteNo(row.from)));
             }
             Some(old) => {
-                let kept = (old.id, old.digest, old.size, old.body, old.from, old.accepted_at)
-                    == (id, row.digest, row.size, row.body, row.from, row.accepted_at)
+                // What was marked as lost may be put in place again, and only then the mark goes.
+                let mends = old.loss.is_some() && row.loss.is_none() && old.body != row.body;
+                t.mended.extend(mends.then_some((seq, old.body)));
+                let kept = (old.id, old.digest, old.size, old.from, old.accepted_at)
+                    == (id, row.digest, row.size, row.from, row.accepted_at)
+                    && (mends || (old.body == row.body && old.loss <= row.loss))
                     && may_become(old, &row);
                 demand(kept, "I2", Some(old.id), || {
                     format!("number {seq} becomes something else: {old:?}, now {row:?}")

@@ -66,6 +66,7 @@ impl Desk<'_> {
                 self.site.links.get(conn).asked.insert(offer.transfer, asked);
                 self.tell_frame(&offer.id, Kind::Offer, false, peer, offer.transfer, 0);
             }
+            Frame::Want { what, .. } => drop(self.site.links.get(conn).wants.insert(*what)),
             Frame::Ack { transfer, id, epoch } => {
                 self.tell_frame(id, Kind::Ack, false, peer, *transfer, 0);
                 self.answered(conn, *transfer, Some((*id, *epoch)), Answer::Ack);
@@ -146,6 +147,9 @@ impl Desk<'_> {
         let Some(epoch) = epoch else {
             return Err(broken("I8", id, format!("it is offered to {name} before HELLO")));
         };
+        if offer.to == Destinations::Named(vec![self.site.config.name.clone()]) {
+            return self.repair_sent(peer, conn, offer);
+        }
         // `*` is for the peer itself, a name for whoever is behind it.
         let sites: Vec<String> = match &offer.to {
             Destinations::All => vec![name.clone()],
@@ -199,7 +203,7 @@ impl Desk<'_> {
         Some((no, seq))
     }
 
-    fn same_segment(&self, seq: Seq, name: &str, offer: &Offer) -> Check {
+    pub(super) fn same_segment(&self, seq: Seq, name: &str, offer: &Offer) -> Check {
         let Some(row) = self.site.disk.segments.get(&seq) else { return Ok(()) };
         let own = &self.site.config.name;
         let is = |origin: &str, number: u64, hops: u8| {

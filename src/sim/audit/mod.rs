@@ -17,7 +17,7 @@
 //! | I3 | a delivery becomes Acked: the ACK came in the claiming epoch, and its sender held the segment then; behind a hop, its receipt came and the site itself has had it (R4); at rest, it still does, unless it let it go |
 //! | I4 | each row of a delivery, against a table of edges |
 //! | I6 | each row of a delivery: attempts, budget, and whether its cause has really happened; an OFFER leaves |
-//! | I7 | a claim, an OFFER: one in flight, durable, of this session, offered once |
+//! | I7 | a claim, an OFFER: one in flight, durable, of this session, offered once; or for a WANT, to who had it before |
 //! | I8 | HELLO, claims, ACKs, and every failure that blames an answer: epochs are durable and new, answers came in the claim's |
 //! | I9 | each batch: the relayed marker is set by the ACK that meets the condition, never before; what is evicted was relayed, is not for this site by any offer (R1), and is remembered; what is released was delivered to everybody or given out (R3); what expires has. *already_relayed* leaves only for what is remembered of this accept or a later one, or has come round (R2) |
 //! | I10 | each batch: `used_bytes` is content + reservations + doomed files, within the limits. Deep: so is what each peer is charged for |
@@ -54,6 +54,7 @@ mod frames;
 mod keep;
 mod receipts;
 mod removal;
+mod repair;
 mod rows;
 mod settle;
 mod site;

@@ -91,9 +91,13 @@ impl Desk<'_> {
         for body in &gone.bodies {
             let of = |row: &SegmentRow| row.body == Body::Inline(*body);
             let users = gone.segments.iter().any(|(_, row)| of(row));
-            demand(users, "I17", None, || {
+            let mended = t.mended.iter().any(|(_, old)| *old == Body::Inline(*body));
+            demand(users || mended, "I17", None, || {
                 format!("body {body} is removed, and its segment is not")
             })?;
+        }
+        for (seq, _) in &t.mended {
+            self.mended(*seq, gone)?;
         }
         self.memory_gone(gone)?;
         for (seq, no, row) in &gone.receipts {
@@ -105,6 +109,16 @@ impl Desk<'_> {
             })?;
         }
         Ok(())
+    }
+
+    /// What takes the place of lost content is that content, and a record says so.
+    fn mended(&self, seq: Seq, gone: &Removals) -> Check {
+        let Some(row) = self.site.disk.segments.get(&seq) else { return Ok(()) };
+        self.keeps(row)?;
+        let recorded = gone.record(&row.id.to_string(), &["repaired"]).is_some();
+        demand(recorded, "I2", Some(row.id), || {
+            format!("number {seq} has other content now, and no record says so")
+        })
     }
 
     /// What is recorded as somebody's act was asked for.

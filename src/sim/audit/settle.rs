@@ -365,7 +365,9 @@ impl Desk<'_> {
         if t.bodies.is_empty() {
             return Ok(());
         }
-        let rows = t.new.iter().filter_map(|(seq, _)| self.site.disk.segments.get(seq));
+        let with_content =
+            t.new.iter().map(|(seq, _)| seq).chain(t.mended.iter().map(|(seq, _)| seq));
+        let rows = with_content.filter_map(|seq| self.site.disk.segments.get(seq));
         let used: BTreeSet<BodyNo> = rows
             .filter_map(|row| match row.body {
                 Body::Inline(body) => Some(body),

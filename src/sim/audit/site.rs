@@ -8,6 +8,7 @@ use consign_core::id::{BlobDigest, BlobNo, ConnId, Epoch, SegmentId, Seq, SiteNo
 use consign_core::ledger::rows::{Body, SegmentRow};
 use consign_core::segment::Destinations;
 use consign_core::time::{Instant, Now};
+use consign_core::wire::Wanted;
 
 use super::disk::{Disk, Tally};
 use super::rows::Name;
@@ -63,6 +64,8 @@ pub(super) struct Link {
     pub out: BTreeMap<TransferNo, (Seq, Vec<SiteNo>)>,
     /// ACKs that the node has let go.
     pub let_go: BTreeSet<(TransferNo, SegmentId)>,
+    /// What the peer wants of this site.
+    pub wants: BTreeSet<Wanted>,
     /// What the peer has offered.
     pub asked: BTreeMap<TransferNo, Asked>,
 }

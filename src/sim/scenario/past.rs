@@ -12,6 +12,11 @@ pub const STORIES: &[Story] = &[
         tell: lost_file_again,
     },
     Story {
+        name: "lost-file-fetched-again",
+        about: "a start finds content missing, and the site that has acked it gives it back",
+        tell: lost_file_comes_back,
+    },
+    Story {
         name: "link-that-takes-nothing",
         about: "offers that the kernel has not taken wait for longer than answers may",
         tell: link_takes_nothing,
@@ -24,6 +29,8 @@ fn lost_file_again(stage: &mut Stage) -> Result<(), String> {
     stage.start();
     let id = stage.send_as(0, "kept", 7, 9_000, &[1]);
     stage.pass(seconds(5));
+    // Who has it too would give it back.
+    stage.world.die(1, Death::Killed);
     restart(stage, 1_000_000);
     if stage.world.holds(0, &id) {
         return Err("the file was not lost".into());
@@ -31,9 +38,25 @@ fn lost_file_again(stage: &mut Stage) -> Result<(), String> {
     stage.send_as(0, "kept", 7, 9_000, &[1]);
     stage.pass(seconds(5));
     restart(stage, 0);
+    stage.world.start(1);
+    stage.pass(seconds(60));
     match stage.world.holds(0, &id) {
         true => Ok(()),
         false => Err("the copy that was brought anew is not known any more".into()),
+    }
+}
+
+/// What one site has lost, the other has: it is asked for, and is there again.
+fn lost_file_comes_back(stage: &mut Stage) -> Result<(), String> {
+    stage.set(2, Topology::Line, |options| options.knobs.inline_max = 0);
+    stage.start();
+    let id = stage.send_as(0, "kept", 7, 9_000, &[1]);
+    stage.pass(seconds(5));
+    restart(stage, 1_000_000);
+    stage.pass(seconds(60));
+    match stage.world.holds(0, &id) {
+        true => Ok(()),
+        false => Err("what was lost has not come back".into()),
     }
 }
 

@@ -316,6 +316,7 @@ impl Site {
                 | Promise::Ack { .. }
                 | Promise::Receipt(_)
                 | Promise::ReceiptOk { .. }
+                | Promise::Want { .. }
                 | Promise::Done { .. } => Heard::Nothing,
             },
             SessionCommand::Refuse { refusal, .. } => Heard::No(refusal.word()),

@@ -187,7 +187,10 @@ impl PeerSession {
         match frame {
             Frame::Hello(hello) => self.take_hello(hello, out)?,
             Frame::Goodbye { code, text } => self.take_goodbye(code, &text, out),
-            Frame::Offer(offer, body) => self.receiver.offered(offer, body, out)?,
+            Frame::Offer(offer, body) => {
+                self.sender.want_answered(&offer);
+                self.receiver.offered(offer, body, out)?;
+            }
             Frame::BadOffer(bad) => self.receiver.offered_badly(&bad, out)?,
             Frame::Segment { transfer, offset, data } => {
                 self.receiver.segment(transfer, offset, data, out)?;
@@ -316,6 +319,7 @@ impl PeerSession {
             Promise::ReceiptOk { receipt: Receipt { id, site, .. }, later } => {
                 encode(&Frame::ReceiptOk { id, site, later }, &mut out.bytes);
             }
+            Promise::Want { transfer, what } => self.sender.want(transfer, what),
             // For local sessions.
             Promise::Accepted { .. } | Promise::Done { .. } => {}
         }

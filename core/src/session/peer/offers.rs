@@ -110,6 +110,11 @@ impl Offers {
         true
     }
 
+    /// Number of the next offer.
+    pub(super) fn next_transfer(&self) -> Option<TransferNo> {
+        self.queue.front().map(|waiting| waiting.sending.offer.transfer)
+    }
+
     /// The next offer and the body that rides along, unless that is still being read.
     pub(super) fn front(&self) -> Option<(&Sending, Option<&Bytes>)> {
         let front = self.queue.front()?;

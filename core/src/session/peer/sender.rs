@@ -14,6 +14,7 @@
 //! offers and the transfers that feed, one turn being 64 KiB; whose turn it is waits for credit and
 //! room, so that a big transfer never starves small bodies, nor they it.
 
+mod wants;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
@@ -21,6 +22,7 @@ use core::time::Duration;
 
 use bytes::Bytes;
 
+use self::wants::Wants;
 use super::fault::PeerFault;
 use super::feed::Feed;
 use super::late::Late;
@@ -96,6 +98,7 @@ pub(super) struct Sender {
     credit: u64,
     last: TransferNo,
     offers: Offers,
+    wants: Wants,
     open: BTreeMap<TransferNo, Outgoing>,
     late: Late,
     waiting: VecDeque<TransferNo>,
@@ -117,6 +120,7 @@ impl Sender {
             credit: 0,
             last: TransferNo(0),
             offers: Offers::default(),
+            wants: Wants::default(),
             open: BTreeMap::new(),
             late: Late::new(ack_timeout),
             waiting: VecDeque::new(),
@@ -207,7 +211,9 @@ impl Sender {
         outcome: Outcome,
         out: &mut SessionOut,
     ) {
-        if self.open.get(&transfer).is_some_and(|outgoing| outgoing.id == *id) {
+        if self.wants.refused(transfer) {
+            out.events.push(SessionEvent::Outcome { transfer, outcome });
+        } else if self.open.get(&transfer).is_some_and(|outgoing| outgoing.id == *id) {
             self.moved();
             self.end(transfer, outcome, out);
         } else {
@@ -268,6 +274,7 @@ impl Sender {
     /// Sends as much as credit, pace and room allow.
     pub(super) fn pump(&mut self, now: Instant, mut room: usize, out: &mut SessionOut) {
         self.paced.begin(now);
+        self.say_wants(out);
         let mut idle = 0;
         while idle < self.turns.len() {
             let Some(turn) = self.turns.front().copied() else { break };
@@ -316,7 +323,7 @@ impl Sender {
 
     /// Whether something could be sent, if there were credit and room.
     fn has_ready(&self) -> bool {
-        let offer = self.open.len() < self.max_offers && self.offers.front().is_some();
+        let offer = self.may_open() && self.offers.front().is_some();
         let feeds = |turn: &Turn| match turn {
             Turn::Offers => offer,
             Turn::Feed(transfer) => match self.open.get(transfer).map(|o| &o.state) {
@@ -356,7 +363,7 @@ impl Sender {
     fn offer_turn(&mut self, mut credit: u64, room: &mut usize, out: &mut SessionOut) -> Taken {
         let before = out.bytes.len();
         let mut taken = Taken::Idle;
-        while out.bytes.len().saturating_sub(before) < TURN && self.open.len() < self.max_offers {
+        while out.bytes.len().saturating_sub(before) < TURN && self.may_open() {
             let Some((sending, ride)) = self.offers.front() else { break };
             let bytes = ride.map_or(0, Bytes::len);
             let cost = bytes as u64;
@@ -374,7 +381,7 @@ impl Sender {
             let rides = ride.is_some();
             let Some(sending) = self.offers.pop() else { break };
             self.opened(&sending, rides);
-            self.offers.read_ahead(out);
+            self.go_on(out);
             taken = Taken::Sent;
         }
         taken
