@@ -238,18 +238,6 @@ impl Node {
     fn keep_position(&mut self, name: MetaName, value: u64) {
         self.stage.batch.put(Table::Meta, name.key(), &MetaRow { value });
     }
-
-    /// A WANT for content: repair is answered `unknown` until this site can look content up by digest.
-    pub(super) fn unwanted(&mut self, conn: ConnId, transfer: TransferNo, out: &mut Vec<Action>) {
-        let command = SessionCommand::Refuse {
-            transfer,
-            id: SegmentId([0; 32]),
-            refusal: Refusal::Unknown,
-            retry_after: 0,
-            text: "this site does not repair others".to_string(),
-        };
-        out.push(Action::Command(conn, command));
-    }
 }
 
 /// What a batch always has room for when it is empty.
