@@ -2,19 +2,17 @@
 //! live traffic. What is wrong is marked alone: its neighbours are not touched, and nobody is promised or
 //! sent anything on the strength of it any more.
 
-use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::types::{Action, Note, ScrubStatus};
 use super::{Asked, Mode, Node};
-use crate::code::{Cause, Refusal};
-use crate::id::{BatchNo, ConnId, SegmentId, Seq, TransferNo};
+use crate::code::Cause;
+use crate::id::{BatchNo, Seq};
 use crate::ledger::Table;
 use crate::ledger::read::{Held, ReadRequest, Recovery};
 use crate::ledger::read_scrub::{ScrubItem, ScrubPage};
 use crate::ledger::rows::{Loss, MetaName, MetaRow, State};
-use crate::session::SessionCommand;
 use crate::store::{Errand, ScrubFault};
 use crate::time::{Instant, Now, UnixMillis};
 

@@ -153,7 +153,11 @@ impl Desk<'_> {
             format!("it is claimed at {at} and was not due before {}", old.next_attempt_after)
         })?;
         let expired = step.segment.meta.expires_at.is_some_and(|end| end <= at);
-        self.must(!expired, "I4", step, || format!("it is claimed at {at} and has expired"))
+        let clock = &self.site.clock;
+        let doubted = clock.doubted_until.is_some_and(|until| clock.now.mono <= until);
+        self.must(!expired || doubted, "I4", step, || {
+            format!("it is claimed at {at} and has expired")
+        })
     }
 
     pub(super) fn claim(&self, step: &Step<'_>) -> Result<&Claim, Box<super::violation::Broken>> {

@@ -1,11 +1,13 @@
 //! What a turn of a node's loop shows: its clocks, its memory, whether it gets anywhere; and what the
 //! node says.
 
+use std::time::Duration;
+
 use consign_core::id::{BlobNo, Epoch, Seq, SiteNo};
 use consign_core::ledger::rows::{MetaName, State};
 use consign_core::limits::{BATCH_ROWS, CLASSES, SESSION_INFLIGHT, TURN_INPUTS, WINDOW};
 use consign_core::node::{Note, ReconcileSummary};
-use consign_core::time::Now;
+use consign_core::time::{Instant, Now};
 
 use super::Desk;
 use super::site::{Holds, Site};
@@ -22,6 +24,9 @@ const IDLE_AT_ONCE: u32 = 200;
 /// Turns after the end of a drain: the stop itself may still have been waiting to be taken.
 const OVERTIME: u32 = 2;
 
+/// A day in milliseconds.
+const DAY_MS: u64 = 24 * 3600 * 1000;
+
 /// What a site's clocks last showed, and how long its loop has been going round for nothing.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
@@ -30,6 +35,8 @@ pub(super) struct Clock {
     turned: bool,
     /// Whether anything was seen of the site since its last turn.
     pub stirred: bool,
+    /// Until then it does not believe its clock, which was too far on when it started.
+    pub doubted_until: Option<Instant>,
     /// Entries in memory at the last turn: overlay, windows, promises.
     pub footprint: (usize, usize, usize),
     second: (u64, u32),
@@ -128,6 +135,10 @@ impl Desk<'_> {
             demand(now.wall.0 >= high, "I18", None, || {
                 format!("effective time starts at {}, its high water is {high} ms", now.wall)
             })?;
+            // Nobody believes that it was away for so long: for a day nothing expires.
+            let away = now.wall.0.saturating_sub(high);
+            let doubted = high > 0 && away > 30 * DAY_MS;
+            clock.doubted_until = doubted.then(|| now.mono.after(Duration::from_millis(DAY_MS)));
         }
         (clock.now, clock.turned, clock.footprint) = (now, true, footprint);
         let life = &mut self.site.life;
