@@ -328,7 +328,16 @@ fn refused(transfer: TransferNo, what: Wanted, refusal: Refusal) -> SessionComma
     };
     let (retry_after, text) = match refusal {
         Refusal::Busy => (1_000, "nothing is given out for repairs now"),
-        _ => (0, "this site has nothing of it for you"),
+        Refusal::Quota
+        | Refusal::DiskFull
+        | Refusal::TooLarge
+        | Refusal::Expired
+        | Refusal::Invalid
+        | Refusal::NotAddressed
+        | Refusal::Mismatch
+        | Refusal::AlreadyRelayed
+        | Refusal::Unknown
+        | Refusal::UnknownDestination => (0, "this site has nothing of it for you"),
     };
     SessionCommand::Refuse { transfer, id, refusal, retry_after, text: text.to_string() }
 }
