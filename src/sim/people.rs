@@ -22,8 +22,9 @@ impl World {
         let next = self.sites[ix].next.take();
         let healed = next.is_some();
         let mut config = next.unwrap_or_else(|| self.sites[ix].config.clone());
-        // Under TLS, who is met is settled for the whole run.
-        if changes && !healed && self.tls.is_empty() {
+        // Under TLS, who is met is settled for the whole run; once all goes well, nobody leaves any more.
+        let calm = self.rates.on().next().is_none();
+        if changes && !healed && !calm && self.tls.is_empty() {
             let whole = self.whole(ix);
             let missing = |name: &str| !config.peers.iter().any(|peer| peer.name == name);
             let gone = whole.peers.iter().find(|peer| missing(&peer.name)).cloned();

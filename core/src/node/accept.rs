@@ -6,6 +6,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
@@ -305,6 +306,10 @@ impl Node {
                 }
             }
             What::Received(offer, blob) => {
+                if !self.incoming.contains(*blob) {
+                    let text = format!("content file {blob} was given up");
+                    return Err((Refusal::Busy, 1_000, text));
+                }
                 self.admit_offer(now, offer, pending.source)?;
                 // Its room is reserved, but its rows are growth like any other (G5).
                 self.admit_growth()?;

@@ -311,11 +311,13 @@ impl Node {
 
     /// Content of an offer is whole and durable: it is judged once more and becomes a segment.
     pub(super) fn received(&mut self, conn: ConnId, transfer: TransferNo, blob: BlobNo) {
-        let Some(item) = self.incoming.items.get(&blob) else { return };
+        let Some(item) = self.incoming.items.get_mut(&blob) else { return };
         let Some(offer) = item.offer.clone().filter(|_| item.writer == Some((conn, transfer)))
         else {
             return;
         };
+        // It is whole and waits to be judged: it is not slow any more, and gives way to nobody.
+        item.moved = Instant::FAR;
         let source = SiteNo(item.row.source);
         if let Some(state) = self.conns.get_mut(&conn) {
             state.incoming.remove(&blob);

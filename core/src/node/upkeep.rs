@@ -173,12 +173,16 @@ impl Node {
 
     /// A slice of upkeep, behind live traffic.
     pub(super) fn upkeep(&mut self, now: Now, out: &mut Vec<Action>) {
-        if self.rests() {
+        if self.is_busy_otherwise() {
             return;
         }
+        // Scans wait for this; it removes nothing yet.
         while self.stage.room(2) {
             let Some((at, seq)) = self.upkeep.later.pop_front() else { break };
             self.reconsider(at, seq);
+        }
+        if self.clock_held() {
+            return self.leave_off();
         }
         self.begin_pass(now);
         self.ask_page(out);
@@ -187,20 +191,26 @@ impl Node {
         self.judge_dead(now);
     }
 
-    /// Whether upkeep waits: nothing that removes is done on a clock that nobody trusts, nor while
-    /// anything is judged anew.
-    fn rests(&self) -> bool {
-        matches!(self.mode, Mode::Rejudge(_))
-            || self.stopping
-            || self.reconcile.is_settling()
-            || self.clock_held()
+    /// Whether upkeep waits while anything is judged anew, and for the end.
+    fn is_busy_otherwise(&self) -> bool {
+        matches!(self.mode, Mode::Rejudge(_)) || self.stopping || self.reconcile.is_settling()
+    }
+
+    /// Nothing that removes is done on a clock that nobody trusts: what was read is not kept for as long
+    /// as that lasts.
+    fn leave_off(&mut self) {
+        let Some(pass) = self.upkeep.pass.take() else { return };
+        if let Some(page) = pass.page {
+            self.book.closed(page.read);
+        }
+        self.upkeep.next = Some(UnixMillis(0));
     }
 
     pub(super) fn upkeep_deadline(&self) -> Option<Instant> {
         if self.clock_held() {
             return self.clock_deadline();
         }
-        if self.rests() {
+        if self.is_busy_otherwise() {
             return None;
         }
         let due = [self.upkeep.deadline(self.now.wall), self.bounds.deadline()];

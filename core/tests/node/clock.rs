@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use consign_core::config::Config;
 use consign_core::id::TransferNo;
 use consign_core::ledger::rows::State;
 use consign_core::node::{Input, Note, Question};
@@ -84,5 +85,20 @@ fn what_is_owed_to_a_peer_that_left_is_shown_and_waited_for() {
     assert_eq!(known, [("beta", true), ("gamma", false)]);
     let owed = status.peers[1].counters[State::Scheduled as usize].count;
     assert_eq!(owed, 1);
+    site.audit();
+}
+
+/// Start-up goes on while nobody believes the clock: what it finds to be judged later waits, it does not.
+#[test]
+fn start_up_comes_to_its_end_on_a_clock_that_is_doubted() {
+    let config = Config { keep_relayed: DAY * 1000, ..evicting(&["beta"]) };
+    let mut site = Site::with(config);
+    site.queue("one", &["beta"]);
+    deliver(&mut site, "beta");
+    site.now.wall = site.now.wall.after(DAY * 31);
+    let mut site = site.restart();
+    site.settle();
+    let status = site.pump.node().status(site.now);
+    assert!(status.clock_held && !status.reconciling, "{status:?}");
     site.audit();
 }

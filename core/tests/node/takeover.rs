@@ -192,3 +192,25 @@ fn a_partial_expires_when_nobody_comes_back_for_it() {
     assert_eq!(site.store.files().count(), 0);
     assert_eq!(site.pump.node().status(site.now).used, 0);
 }
+
+/// What is whole and waits to be judged gives way to nobody: its file would be given up and owned.
+#[test]
+fn content_that_is_whole_is_not_taken_over() {
+    let mut site = Site::new(&["beta", "gamma"]);
+    let (beta, gamma) = (site.session("beta"), site.session("gamma"));
+    site.settle();
+    let body: Vec<u8> = (0..100_000).map(|i| (i % 251) as u8).collect();
+    offer_blob(&mut site, beta, 1, &body);
+    site.settle();
+    let (blob, _, _) = accepted(&mut site);
+    write(&mut site, beta, blob, 0, &body);
+    site.store.request(beta, StoreRequest::Finish { blob });
+    site.wait(Duration::from_secs(11));
+    offer_blob(&mut site, gamma, 1, &body);
+    site.input(Input::Session(beta, SessionEvent::Received { transfer: TransferNo(1), blob }));
+    site.settle();
+    assert!(refusals(&mut site, beta).is_empty());
+    let left = recovery(&site.store);
+    assert!(left.doomed.is_empty() && left.incoming.is_empty(), "{left:?}");
+    site.audit();
+}

@@ -275,7 +275,9 @@ impl Desk<'_> {
             self.world.held.insert((*id, self.ix));
         }
         let names = self.site.wanted(&asked.to, &name, &asked.origin);
-        self.world.promise(self.ix, *id, names.into_iter());
+        let names: Vec<String> = names.into_iter().map(String::from).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        self.promises(*id, &names);
         self.owes(seq, &asked.to, &name, &asked.origin)
     }
 
@@ -352,7 +354,11 @@ impl Desk<'_> {
                 let bad = |n: &String| n != own && !served.contains(&n.as_str());
                 matches!(to, Destinations::Named(names) if names.iter().any(bad))
             });
-        demand(!held || unserved || refusal.is_none(), "I25", Some(*id), || {
+        // What is over goes, and may be on disk for a moment longer.
+        let end = row.and_then(|row| row.meta.expires());
+        let over = refusal == Some(Refusal::Expired)
+            && end.is_some_and(|end| end <= self.site.clock.now.wall);
+        demand(!held || unserved || over || refusal.is_none(), "I25", Some(*id), || {
             format!("{name} offers it again and is refused for good: {refusal:?}")
         })
     }

@@ -430,7 +430,8 @@ impl Desk<'_> {
             return Ok(());
         }
         let names = added.iter().chain(queued).chain(delivered).chain(dead);
-        self.world.promise(self.ix, id, names.map(String::as_str));
+        let names: Vec<&str> = names.map(String::as_str).collect();
+        self.promises(id, &names);
         let told = [
             (added, None),
             (queued, None),
@@ -452,6 +453,21 @@ impl Desk<'_> {
             }
         }
         Ok(())
+    }
+
+    /// It has said that a segment will be brought to these sites; what an operator has called off since
+    /// it was decided does not count.
+    fn promises(&mut self, id: SegmentId, names: &[&str]) {
+        let site = &*self.site;
+        let seq = site.disk.ids.get(&id).or_else(|| site.newest.get(&id)).copied();
+        let called_off = |name: &str| {
+            let pair = seq.zip(site.disk.number_of(name));
+            pair.is_some_and(|pair| {
+                site.settled.contains(&pair) && !site.disk.deliveries.contains_key(&pair)
+            })
+        };
+        let stand: Vec<&str> = names.iter().copied().filter(|name| !called_off(name)).collect();
+        self.world.promise(self.ix, id, stand.into_iter());
     }
 
     fn tell(&mut self, id: &SegmentId, event: Event) {

@@ -201,7 +201,11 @@ impl Desk<'_> {
             // Its receipt may be over at the same time.
             State::Acked => {
                 let over = gone.receipts.iter().any(|(s, n, _)| (s, n) == (seq, no));
-                over || self.site.disk.receipts.contains_key(&(*seq, *no))
+                // … or was a moment before.
+                let keep = u64::try_from(self.site.config.keep_receipts.as_millis());
+                let end = delivery.since.saturating_add(keep.unwrap_or(u64::MAX));
+                over || end <= self.site.clock.now.wall.0
+                    || self.site.disk.receipts.contains_key(&(*seq, *no))
             }
             _ => {
                 let subject = format!("{} to {peer}", row.id);
