@@ -9,7 +9,7 @@ use consign_core::ledger::rows::State;
 use consign_core::node::Input;
 use consign_core::plant::Plant;
 use consign_core::segment::Destinations;
-use consign_core::session::{Outcome, Promise, SessionEvent};
+use consign_core::session::{Outcome, SessionEvent};
 use consign_core::store::StoreRequest;
 
 use crate::site::{Site, config, offer_inline};
@@ -103,32 +103,4 @@ pub fn word_of_a_hop(plant: Option<Plant>) -> End {
     site.settle();
     let state = site.delivery(id, "gamma").map(|row| row.state);
     promise(state != Some(State::Acked), || "it counts as delivered, and only a hop has it".into())
-}
-
-/// (G1) While a segment is about to be let go, the same offer comes again.
-pub fn offered_while_it_goes(plant: Option<Plant>) -> End {
-    let mut site = evicting(plant);
-    site.settle();
-    let beta = site.session("beta");
-    let gamma = site.session("gamma");
-    site.settle();
-    let offer = offer_inline(&mut site, beta, 1, "one", to_gamma());
-    site.settle();
-    let sent = site.sendings();
-    let transfer = sent.iter().find(|(c, _)| *c == gamma).unwrap().1.offer.transfer;
-    site.promises();
-    site.outcome(gamma, transfer, Outcome::Acked);
-    site.turn();
-    site.commit();
-    offer_inline(&mut site, beta, 2, "one", to_gamma());
-    let mut acked = false;
-    for _ in 0..20 {
-        site.turn();
-        let held = site.segment(offer.id).is_some();
-        let acks = site.promises();
-        acked |= acks.iter().any(|(c, p)| *c == beta && matches!(p, Promise::Ack { .. }));
-        promise(acked || held, || "a segment is let go under a promise that rests on it".into())?;
-        site.commit();
-    }
-    Ok(())
 }

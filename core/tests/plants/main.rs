@@ -49,5 +49,4 @@ stories! {
     a_segment_that_is_accepted_anew: R2, keep::accepted_anew;
     a_circle_of_routes: R3, keep::closed_circle;
     a_hop_that_has_a_segment: R4, keep::word_of_a_hop;
-    an_offer_of_what_is_about_to_be_let_go: G1, keep::offered_while_it_goes;
 }
