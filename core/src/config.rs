@@ -79,6 +79,52 @@ pub struct Route {
     pub via: String,
 }
 
+/// What holds for shards (`[buffer]`). Field names are the configuration's keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct BufferConfig {
+    /// `buffer.max_bytes`: most bytes of shards, reservations included.
+    pub max_bytes: u64,
+    /// `buffer.max_upload`: largest shard.
+    pub max_upload: Option<u64>,
+    /// `buffer.ttl`: the lease, from the first time buffered.
+    pub ttl: Duration,
+    /// `buffer.upload_grace`
+    pub upload_grace: Duration,
+    /// `buffer.transit_grace`
+    pub transit_grace: Duration,
+    /// `buffer.slot_ttl`
+    pub slot_ttl: Duration,
+    /// `buffer.token_ttl`
+    pub token_ttl: Duration,
+    /// `buffer.notify_window`: most notifications of a node unanswered.
+    pub notify_window: u32,
+    /// `buffer.max_pickups`: so many `failed` acks, and a shard is given up.
+    pub max_pickups: u32,
+    /// `buffer.keep_history`: how long finished rows are kept.
+    pub keep_history: Duration,
+    /// `limits.nonces_per_key`: share of each key.
+    pub nonces_per_key: u64,
+}
+
+impl Default for BufferConfig {
+    fn default() -> BufferConfig {
+        BufferConfig {
+            max_bytes: 10 << 30,
+            max_upload: None,
+            ttl: DAY * 3,
+            upload_grace: Duration::from_secs(3600),
+            transit_grace: Duration::from_secs(30 * 60),
+            slot_ttl: Duration::from_secs(3600),
+            token_ttl: Duration::from_secs(300),
+            notify_window: 32,
+            max_pickups: 20,
+            keep_history: DAY * 30,
+            nonces_per_key: 10_000,
+        }
+    }
+}
+
 /// Everything the node goes by. Field names are the configuration's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -93,6 +139,9 @@ pub struct Config {
     /// `[[inbox]]`
     #[cfg_attr(feature = "serde", serde(default))]
     pub inbox: Vec<InboxRule>,
+    /// `[buffer]`
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub buffer: BufferConfig,
     /// `relay.success_condition`
     pub success_condition: SuccessCondition,
     /// `relay.evict_on_relay`
@@ -168,6 +217,7 @@ impl Default for Config {
             peers: Vec::new(),
             routes: Vec::new(),
             inbox: Vec::new(),
+            buffer: BufferConfig::default(),
             success_condition: SuccessCondition::AllPeers,
             evict_on_relay: false,
             keep_relayed: Duration::ZERO,

@@ -44,6 +44,7 @@ pub mod limits;
 pub mod link;
 pub mod mem;
 pub mod node;
+pub mod pickup;
 pub mod plant;
 pub mod pump;
 pub mod retention;

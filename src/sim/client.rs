@@ -152,7 +152,8 @@ impl Client {
                 | Promise::Receipt(_)
                 | Promise::ReceiptOk { .. }
                 | Promise::Want { .. }
-                | Promise::Done { .. } => {}
+                | Promise::Done { .. }
+                | Promise::Pickup(_) => {}
             },
             SessionCommand::Refuse { refusal, .. } => {
                 self.leave(out);
@@ -164,7 +165,8 @@ impl Client {
             }
             SessionCommand::Allowance(_)
             | SessionCommand::Pace(_)
-            | SessionCommand::Answer { .. } => {}
+            | SessionCommand::Answer { .. }
+            | SessionCommand::Pickup(_) => {}
         }
     }
 

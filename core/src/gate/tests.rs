@@ -32,6 +32,7 @@ fn number(promise: &Promise) -> u32 {
         | Promise::Receipt(_)
         | Promise::ReceiptOk { .. }
         | Promise::Want { .. }
+        | Promise::Pickup(_)
         | Promise::Accepted { .. } => panic!("only acks are promised here"),
     }
 }
@@ -46,6 +47,7 @@ fn released(out: &[(ConnId, SessionCommand)]) -> Vec<(u32, u32)> {
             | SessionCommand::Allowance(_)
             | SessionCommand::Pace(_)
             | SessionCommand::Answer { .. }
+            | SessionCommand::Pickup(_)
             | SessionCommand::Close { .. } => panic!("the gate releases promises only"),
         })
         .collect()

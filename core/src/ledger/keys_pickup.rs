@@ -85,6 +85,7 @@ pub enum ShardKeyFault {
 /// Identity of a shard: the key of `shards`. Ordered as its bytes are: file id bytewise, then version
 /// and index as numbers, then node id.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ShardKey {
     file_id: String,
     version: u64,

@@ -34,6 +34,7 @@ codes! {
 
 codes! {
     /// What a node says of a fetched shard.
+    #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
     pub enum AckStatus {
         /// Whole and right.
         Verified = 1, "verified";

@@ -44,6 +44,7 @@ mod incoming;
 mod pace;
 mod passing;
 mod peer;
+mod pickup;
 mod promise;
 mod receipt;
 mod reconcile;
@@ -281,6 +282,7 @@ impl Node {
             }
             SessionEvent::Want { transfer, what } => self.wanted(conn, transfer, what, out),
             SessionEvent::Fault(text) => self.faulted(conn, text, out),
+            SessionEvent::Pickup(event) => self.pickup_event(now, conn, event, out),
         }
     }
 

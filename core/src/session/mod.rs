@@ -19,6 +19,7 @@ use crate::id::{BlobDigest, BlobNo, ConnId, Epoch, Handle, SegmentId, Seq, Trans
 use crate::ledger::keys_upkeep::RuleId;
 use crate::ledger::rows::Body;
 use crate::node::{Answer, Question};
+use crate::pickup;
 use crate::segment::{Destinations, Meta};
 use crate::store::{StoreEvent, StoreFault, StoreRequest};
 use crate::time::{Instant, Now};
@@ -285,6 +286,8 @@ pub enum SessionEvent {
     },
     /// The peer broke the protocol; the session closes itself.
     Fault(String),
+    /// Of a pickup session, or of an operator about pickup.
+    Pickup(Box<pickup::Event>),
 }
 
 /// Why content that was being received will not be finished.
@@ -339,6 +342,8 @@ pub enum SessionCommand {
         /// The answer.
         answer: Arc<Answer>,
     },
+    /// For a pickup session, or an operator who asked about pickup.
+    Pickup(Box<pickup::Command>),
     /// End the session.
     Close {
         /// Why.
@@ -412,6 +417,8 @@ pub enum Promise {
         /// What was done.
         report: Box<Report>,
     },
+    /// For a pickup session, or an operator who asked about pickup.
+    Pickup(Box<pickup::Answer>),
 }
 
 /// What became of a submission.

@@ -33,7 +33,7 @@ impl AdminSession {
             }
             SessionCommand::Answer { ticket, answer } => self.answer(now, ticket, &answer, out),
             SessionCommand::Close { why, .. } => self.end(now, why, out),
-            SessionCommand::Allowance(_) | SessionCommand::Pace(_) => {}
+            SessionCommand::Allowance(_) | SessionCommand::Pace(_) | SessionCommand::Pickup(_) => {}
         }
     }
 
@@ -64,7 +64,8 @@ impl AdminSession {
             | Promise::Ack { .. }
             | Promise::Receipt(_)
             | Promise::ReceiptOk { .. }
-            | Promise::Want { .. } => {}
+            | Promise::Want { .. }
+            | Promise::Pickup(_) => {}
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use consign_core::act::{Act, Action, IdPrefix, Selection};
 use consign_core::code::Cause;
-use consign_core::config::{Config, PeerConfig, Route, SuccessCondition};
+use consign_core::config::{BufferConfig, Config, PeerConfig, Route, SuccessCondition};
 use consign_core::id::*;
 use consign_core::inbox::{ExportStep, FileMark, InboxRule};
 use consign_core::ledger::keys::{DeadKey, DueKey};
@@ -202,7 +202,11 @@ fields! {
         remember_max, keep_deadletter, keep_receipts, keep, scrub_rate, audit_max, max_retries, strict_attempts, backoff_initial, backoff_max,
         ack_timeout, expire_after, session_max_age, max_bytes, max_segments, max_segment, min_free,
         ledger_max, inline_max, buffered_bytes, session_bytes, peer_sessions, partial_ttl,
-        drain_timeout, window, plant,
+        drain_timeout, window, plant, buffer,
+    }
+    BufferConfig {
+        max_bytes, max_upload, ttl, upload_grace, transit_grace, slot_ttl, token_ttl, notify_window,
+        max_pickups, keep_history, nonces_per_key,
     }
 }
 

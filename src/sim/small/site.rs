@@ -317,13 +317,15 @@ impl Site {
                 | Promise::Receipt(_)
                 | Promise::ReceiptOk { .. }
                 | Promise::Want { .. }
-                | Promise::Done { .. } => Heard::Nothing,
+                | Promise::Done { .. }
+                | Promise::Pickup(_) => Heard::Nothing,
             },
             SessionCommand::Refuse { refusal, .. } => Heard::No(refusal.word()),
             SessionCommand::Close { why, .. } => Heard::No(why.word()),
             SessionCommand::Allowance(_)
             | SessionCommand::Pace(_)
-            | SessionCommand::Answer { .. } => Heard::Nothing,
+            | SessionCommand::Answer { .. }
+            | SessionCommand::Pickup(_) => Heard::Nothing,
         }
     }
 

@@ -300,7 +300,7 @@ impl PeerSession {
             SessionCommand::Pace(rate) => self.sender.set_pace(now.mono, rate),
             SessionCommand::Close { why, text } => self.end(Some((why, text)), None, out),
             // For local sessions.
-            SessionCommand::Answer { .. } => {}
+            SessionCommand::Answer { .. } | SessionCommand::Pickup(_) => {}
         }
     }
 
@@ -321,7 +321,7 @@ impl PeerSession {
             }
             Promise::Want { transfer, what } => self.sender.want(transfer, what),
             // For local sessions.
-            Promise::Accepted { .. } | Promise::Done { .. } => {}
+            Promise::Accepted { .. } | Promise::Done { .. } | Promise::Pickup(_) => {}
         }
     }
 
