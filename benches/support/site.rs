@@ -182,6 +182,7 @@ impl Site {
                     | Promise::Receipt(_)
                     | Promise::ReceiptOk { .. }
                     | Promise::Want { .. }
+                    | Promise::Pickup(_)
                     | Promise::Done { .. } => {}
                 }
             }

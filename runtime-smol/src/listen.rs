@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_io::{Async, Timer};
 use consign_core::conn::Conn;
-use consign_core::driver::{LocalListener, MakeSession};
+use consign_core::driver::{LocalListener, MakeSession, PickupParts, PickupTls};
 use consign_core::id::SiteNo;
 use consign_core::node::Input;
 use consign_core::time::Instant;
@@ -31,6 +31,8 @@ const COMPLAIN_EVERY: Duration = Duration::from_secs(5);
 pub(crate) enum Listener {
     /// Peers, over TLS.
     Peers(Async<TcpListener>),
+    /// Pickup clients and nodes, over TLS or without.
+    Pickup(Async<TcpListener>, Option<PickupTls>, MakeSession),
     /// Local clients on loopback.
     Tcp(Async<TcpListener>, MakeSession),
     /// Local clients on a Unix socket.
@@ -43,6 +45,14 @@ impl Listener {
         Async::new(listener).map(Listener::Peers)
     }
 
+    /// Listeners for pickup.
+    pub(crate) fn pickup(parts: PickupParts) -> impl Iterator<Item = io::Result<Listener>> {
+        let PickupParts { listeners, tls, session } = parts;
+        listeners.into_iter().map(move |listener| {
+            Async::new(listener).map(|tcp| Listener::Pickup(tcp, tls.clone(), session.clone()))
+        })
+    }
+
     /// A listener for local clients.
     pub(crate) fn local(listener: LocalListener, make: MakeSession) -> io::Result<Listener> {
         match listener {
@@ -53,7 +63,7 @@ impl Listener {
 
     fn kind(&self) -> Kind {
         match self {
-            Listener::Peers(_) => Kind::Peer,
+            Listener::Peers(_) | Listener::Pickup(..) => Kind::Peer,
             Listener::Tcp(..) | Listener::Unix(..) => Kind::Own,
         }
     }
@@ -61,7 +71,7 @@ impl Listener {
     /// Takes the next connection.
     async fn accept(&self) -> io::Result<Accepted> {
         match self {
-            Listener::Peers(tcp) | Listener::Tcp(tcp, _) => {
+            Listener::Peers(tcp) | Listener::Pickup(tcp, ..) | Listener::Tcp(tcp, _) => {
                 tcp.accept().await.map(|(stream, remote)| Accepted::Tcp(stream, remote))
             }
             Listener::Unix(unix, _) => {
@@ -74,7 +84,9 @@ impl Listener {
     fn shed(&self) {
         // If that fails too, the pause must do.
         match self {
-            Listener::Peers(tcp) | Listener::Tcp(tcp, _) => drop(tcp.get_ref().accept()),
+            Listener::Peers(tcp) | Listener::Pickup(tcp, ..) | Listener::Tcp(tcp, _) => {
+                drop(tcp.get_ref().accept());
+            }
             Listener::Unix(unix, _) => drop(unix.get_ref().accept()),
         }
     }
@@ -152,6 +164,9 @@ fn begin(
         Listener::Peers(_) => {
             let begin = context.begin(&mailbox, &context.peer_session);
             Conn::accepted(begin, remote, &context.tls)
+        }
+        Listener::Pickup(_, tls, make) => {
+            Conn::pickup(context.begin(&mailbox, make), remote, tls.as_ref())
         }
         Listener::Tcp(_, make) | Listener::Unix(_, make) => {
             Conn::local(context.begin(&mailbox, make), remote, uid)

@@ -22,6 +22,7 @@ fn acked(site: &mut Site) -> Vec<SegmentId> {
         | Promise::Receipt(_)
         | Promise::ReceiptOk { .. }
         | Promise::Want { .. }
+        | Promise::Pickup(_)
         | Promise::Accepted { .. }
         | Promise::Done { .. } => None,
     });
