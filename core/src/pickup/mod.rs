@@ -13,6 +13,7 @@
 //! that rests on rows. Like everywhere, what lets somebody else forget their copy is a promise on the
 //! commit that makes it true: `201`, `shard_state`, and the first byte of a fetch.
 
+pub mod state;
 mod types;
 
 pub use types::{
