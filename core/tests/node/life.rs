@@ -75,7 +75,8 @@ impl Life {
                 | Promise::Receipt(_)
                 | Promise::ReceiptOk { .. }
                 | Promise::Want { .. }
-                | Promise::Done { .. } => {}
+                | Promise::Done { .. }
+                | Promise::Pickup(_) => {}
             }
         }
     }

@@ -157,6 +157,7 @@ fn event(event: &SessionEvent) -> String {
         | SessionEvent::Reserve { .. }
         | SessionEvent::Extend { .. }
         | SessionEvent::Act { .. }
-        | SessionEvent::Ask { .. } => panic!("{event:?} is a local session's"),
+        | SessionEvent::Ask { .. }
+        | SessionEvent::Pickup(_) => panic!("{event:?} is a local session's"),
     }
 }

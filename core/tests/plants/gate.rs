@@ -23,7 +23,8 @@ fn acked(site: &mut Site) -> Vec<SegmentId> {
         | Promise::ReceiptOk { .. }
         | Promise::Want { .. }
         | Promise::Accepted { .. }
-        | Promise::Done { .. } => None,
+        | Promise::Done { .. }
+        | Promise::Pickup(_) => None,
     });
     acks.collect()
 }
