@@ -182,7 +182,8 @@ impl Site {
                     | Promise::Receipt(_)
                     | Promise::ReceiptOk { .. }
                     | Promise::Want { .. }
-                    | Promise::Done { .. } => {}
+                    | Promise::Done { .. }
+                    | Promise::Pickup(_) => {}
                 }
             }
             Action::Read(number, request) => {
