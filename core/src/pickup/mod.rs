@@ -13,7 +13,12 @@
 //! that rests on rows. Like everywhere, what lets somebody else forget their copy is a promise on the
 //! commit that makes it true: `201`, `shard_state`, and the first byte of a fetch.
 
+pub mod digest;
+pub mod message;
+pub mod sign;
+pub mod token;
 mod types;
+pub mod ws;
 
 pub use types::{
     AckAsk, Answer, BrokenUpload, Command, Event, FetchAsk, FetchEnd, Notify, Operator,

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use consign_core::http::rfc3339;
 use consign_core::ledger::keys_pickup::{self as keys, ShardKey};
 use consign_core::ledger::read::lenient;
-use consign_core::ledger::rows::Body;
 use consign_core::ledger::rows_pickup::{ClientRow, NodeRow, ShardRow, ShardState};
 use consign_core::ledger::{Table, codec};
+use consign_core::pickup::message::buffer_id;
 use consign_core::store::{Snapshot, StoreFault};
 use consign_core::time::UnixMillis;
 
@@ -178,14 +178,6 @@ fn time(ms: u64) -> String {
 /// A time that is kept as 0 where there is none.
 fn some_time(ms: u64) -> Option<String> {
     (ms > 0).then(|| time(ms))
-}
-
-/// How a place of content is shown to clients and nodes.
-fn buffer_id(body: Body) -> String {
-    match body {
-        Body::Inline(number) => format!("i{number}"),
-        Body::Blob(number) => format!("b{number}"),
-    }
 }
 
 impl Shard {
