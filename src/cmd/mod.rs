@@ -13,6 +13,7 @@ pub mod inbox;
 pub mod init;
 pub mod ls;
 pub mod peers;
+pub mod pickup;
 pub mod replay;
 mod screen;
 pub mod send;
