@@ -111,6 +111,39 @@ fn who_asks_for_what_is_settled_gets_ack_and_receipt() {
     assert_eq!(site.store.rows(Table::PassBack), 0);
 }
 
+/// A power cut between the two left the asker to wait for ever.
+#[test]
+fn the_ack_for_what_is_settled_rests_on_the_receipt_behind_it() {
+    for evicts in [false, true] {
+        let peers = ["beta", "gamma", "omega"];
+        let mut site = Site::with(Config { evict_on_relay: evicts, ..config(&peers) });
+        let (beta, gamma) = (site.session("beta"), site.session("gamma"));
+        let id = offer(&mut site, beta, 1, &["gamma"], |_| ());
+        let (_, out) = sent(&mut site);
+        site.outcome(gamma, out.transfer, Outcome::Acked);
+        site.settle();
+        answer(&mut site, beta, id, "gamma", false);
+        site.settle();
+        assert_eq!(site.segment(id).is_none(), evicts);
+        let omega = site.session("omega");
+        site.settle();
+        for (conn, transfer) in [(beta, 2), (omega, 1)] {
+            site.said(conn);
+            offers(&mut site, conn, transfer, &["gamma"], |_| ());
+            while !site.has_batch() {
+                site.turn();
+            }
+            site.turn();
+            let told = site.told.len();
+            assert_eq!(told, 0, "evicts: {evicts}, and nothing of it is durable");
+            site.settle();
+            assert_eq!(site.said(conn), ["ack", "gamma: delivered"]);
+            site.audit();
+        }
+        assert_eq!(site.store.rows(Table::PassBack), 2);
+    }
+}
+
 #[test]
 fn an_answer_to_what_was_said_before_does_not_count_for_what_is_said_now() {
     let (mut site, beta, _, id) = passed_on();
