@@ -104,7 +104,7 @@ impl Node {
     }
 
     fn drop_audit(&mut self, numbers: &[u64]) {
-        let numbers = &numbers[..numbers.len().min(self.too_many(Bounded::Audit))];
+        let (numbers, _) = numbers.split_at(numbers.len().min(self.too_many(Bounded::Audit)));
         if !self.stage.room(numbers.len()) {
             return;
         }
