@@ -259,6 +259,7 @@ impl Relay {
             FromNode::ShardAck(ack) => {
                 if state.swallows > 0 {
                     state.swallows -= 1;
+                    self.shared.1.notify_all();
                     return;
                 }
                 acked(&mut state, ack)
