@@ -12,6 +12,7 @@ pub mod hold;
 pub mod inbox;
 pub mod init;
 pub mod ls;
+pub mod node;
 pub mod peers;
 pub mod pickup;
 pub mod replay;

@@ -5,20 +5,25 @@ mod nodes;
 mod shards;
 #[cfg(test)]
 mod tests;
+mod upload;
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
 
 use super::screen::{Screen, standard};
 use crate::admin::pickup::acts::{PickupActed, PickupRequest};
+use crate::cli::Trouble;
 use crate::client::{Api, Source};
+use crate::config::Faults;
 use crate::exit::{Exit, Failure, Global};
 
 /// Shards for nodes that are away: who may upload, who picks up, and how shards stand.
 #[derive(Subcommand, Clone, Debug)]
 pub enum PickupCommand {
+    /// Hands a shard to a relay, which keeps it until its node fetches it
+    Upload(upload::UploadArgs),
     /// Lists nodes that pick shards up, enrols and revokes them
     #[command(subcommand)]
     Nodes(nodes::NodesCommand),
@@ -38,19 +43,32 @@ pub struct Why {
     text: String,
 }
 
-/// Runs it.
+/// Runs it; all but uploads ask the running site at `socket`.
 ///
 /// # Errors
-/// When the daemon cannot be reached or refuses.
-pub fn run(command: PickupCommand, global: &Global, socket: &Path) -> Result<Exit, Failure> {
-    standard(global, |screen| {
-        let (mut api, now) = (Api::new(socket), SystemTime::now());
-        match command {
-            PickupCommand::Nodes(command) => nodes::run(&command, &mut api, screen, now),
-            PickupCommand::Clients(command) => clients::run(&command, &mut api, screen, now),
-            PickupCommand::Shards(command) => shards::run(&command, &mut api, screen, now),
+/// When the daemon, or the relay, cannot be reached or refuses.
+pub fn run(
+    command: PickupCommand,
+    global: &Global,
+    socket: impl FnOnce() -> Result<PathBuf, Faults>,
+) -> Result<Exit, Trouble> {
+    let now = SystemTime::now();
+    let asks = |run: &dyn Fn(&mut Api, &mut Screen<'_>) -> Result<Exit, Failure>| {
+        let mut api = Api::new(&socket()?);
+        Ok(standard(global, |screen| run(&mut api, screen))?)
+    };
+    match command {
+        PickupCommand::Upload(args) => Ok(upload::run(&args, global)?),
+        PickupCommand::Nodes(command) => {
+            asks(&|api, screen| nodes::run(&command, api, screen, now))
         }
-    })
+        PickupCommand::Clients(command) => {
+            asks(&|api, screen| clients::run(&command, api, screen, now))
+        }
+        PickupCommand::Shards(command) => {
+            asks(&|api, screen| shards::run(&command, api, screen, now))
+        }
+    }
 }
 
 /// Has an act done.

@@ -28,6 +28,7 @@ fn runs(line: &str, daemon: &Daemon, json: bool) -> (Result<Exit, Failure>, Said
         let mut api = Api::new(&daemon.socket());
         let now = human::moment("1970-01-01T00:01:00Z").unwrap();
         match command {
+            PickupCommand::Upload(_) => panic!("no verb of operators"),
             PickupCommand::Nodes(command) => nodes::run(&command, &mut api, screen, now),
             PickupCommand::Clients(command) => clients::run(&command, &mut api, screen, now),
             PickupCommand::Shards(command) => shards::run(&command, &mut api, screen, now),
