@@ -3,6 +3,7 @@
 mod crash;
 mod fetch;
 mod full;
+mod mend;
 mod pager;
 mod people;
 mod relay;

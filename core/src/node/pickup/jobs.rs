@@ -198,7 +198,7 @@ impl Node {
                 self.judge_whole(now, job, *ticket, *blob, found, view)
             }
             Task::Broken { ticket, blob, why } => {
-                self.judge_broken(now, job, *ticket, *blob, why, view, out)
+                self.judge_broken(now, job, (*ticket, *blob, why), view, out)
             }
             Task::Quit { blob } => {
                 self.writer_quit(conn, *blob);
@@ -223,7 +223,7 @@ impl Node {
             }
             Task::Spend { signed } => self.judge_spend(now, job, signed, view),
             Task::Register { node, tokens, owed } => {
-                self.judge_register(now, job, node, tokens, *owed, view, out)
+                self.judge_register(now, job, (node, tokens, *owed), view, out)
             }
             Task::Ack(ask) => self.judge_ack(now, job, ask, view),
             Task::Operator { ticket, act } => {

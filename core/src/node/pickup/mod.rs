@@ -176,11 +176,11 @@ impl Node {
         &mut self,
         now: Now,
         conn: ConnId,
-        event: Box<pickup::Event>,
+        event: pickup::Event,
         out: &mut Vec<Action>,
     ) {
         use pickup::Event as E;
-        let task = match *event {
+        let task = match event {
             E::Upload { ticket, ask } => Task::Upload { ticket, ask },
             E::Extend { ticket, blob } => Task::Extend { ticket, blob },
             E::Checkpoint { blob, offset, chain, .. } => Task::Checkpoint { blob, offset, chain },
@@ -205,8 +205,8 @@ impl Node {
     }
 
     /// A promise of pickup rests on a batch that failed. Relief comes back as its job.
-    pub(super) fn pickup_taken_back(&mut self, conn: ConnId, answer: Box<pickup::Answer>) {
-        match *answer {
+    pub(super) fn pickup_taken_back(&mut self, conn: ConnId, answer: Answer) {
+        match answer {
             // Its row is not there, or its writer is not let in.
             Answer::Granted { blob, .. } => {
                 self.upload_over(blob);

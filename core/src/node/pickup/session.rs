@@ -90,9 +90,7 @@ impl Node {
         &mut self,
         now: Now,
         job: &Job,
-        node: &str,
-        tokens: &[TokenOffer],
-        owed: u64,
+        (node, tokens, owed): (&str, &[TokenOffer], u64),
         view: &View,
         out: &mut Vec<Action>,
     ) -> Result<(), Stop> {

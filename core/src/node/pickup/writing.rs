@@ -308,9 +308,7 @@ impl Node {
         &mut self,
         now: Now,
         job: &Job,
-        ticket: TransferNo,
-        blob: BlobNo,
-        why: &BrokenUpload,
+        (ticket, blob, why): (TransferNo, BlobNo, &BrokenUpload),
         view: &View,
         out: &mut Vec<Action>,
     ) -> Result<(), Stop> {
