@@ -4,6 +4,7 @@
 //! `consign://NAME`, and is good for both ends of a connection. Validity begins an hour early, so that
 //! sites whose clocks differ a little can meet at once.
 
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use consign_core::id::hex;
@@ -115,13 +116,15 @@ impl Authority {
         &self.certificate
     }
 
-    /// Makes a key for a site and signs its certificate.
+    /// Makes a key for a site and signs its certificate. `hosts` are the names and addresses under which
+    /// pickup clients reach it.
     ///
     /// # Errors
     /// When the system gives no randomness or the name cannot stand in a certificate.
-    pub fn site(&self, name: &str, lasts: Duration) -> Result<Pair, Failure> {
+    pub fn site(&self, name: &str, hosts: &[String], lasts: Duration) -> Result<Pair, Failure> {
         let key = new_key()?;
         let mut params = site_params(name)?;
+        params.subject_alt_names.extend(host_names(name, hosts)?);
         validity(&mut params, lasts);
         let certificate = params
             .signed_by(&key, &self.issuer)
@@ -136,6 +139,39 @@ impl Authority {
         let certificate = params.signed_by(&key, &self.issuer).expect("signed");
         Pair { certificate: certificate.pem(), key: key.serialize_pem() }
     }
+}
+
+/// Names that pickup clients know a site by. Peers do not look at them: only the URI names a site.
+fn host_names(name: &str, hosts: &[String]) -> Result<Vec<SanType>, Failure> {
+    let here = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
+    let own = is_host_name(name).then(|| name.to_ascii_lowercase());
+    let mut all: Vec<String> = Vec::new();
+    for host in own.into_iter().chain(here).chain(hosts.iter().map(|h| h.to_ascii_lowercase())) {
+        if !all.contains(&host) {
+            all.push(host);
+        }
+    }
+    let san = |host: String| match host.parse::<IpAddr>() {
+        Ok(ip) => Ok(SanType::IpAddress(ip)),
+        Err(_) if is_host_name(&host) => {
+            let text = host.as_str().try_into();
+            text.map(SanType::DnsName).map_err(|e| failure("a host cannot be named", &e))
+        }
+        Err(_) => {
+            let message = format!("{host:?} is neither a host name nor an address");
+            Err(Failure::new(Exit::Usage, "CN0002", message))
+        }
+    };
+    all.into_iter().map(san).collect()
+}
+
+/// Whether it can stand in a certificate as a DNS name (RFC 1123).
+fn is_host_name(name: &str) -> bool {
+    let label = |label: &str| {
+        let inner = label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        (1..=63).contains(&label.len()) && inner && !label.starts_with('-') && !label.ends_with('-')
+    };
+    name.len() <= 253 && name.split('.').all(label)
 }
 
 /// What every site's certificate says; validity is still to be set.

@@ -182,8 +182,8 @@ impl Site {
                     | Promise::Receipt(_)
                     | Promise::ReceiptOk { .. }
                     | Promise::Want { .. }
-                    | Promise::Done { .. }
-                    | Promise::Pickup(_) => {}
+                    | Promise::Pickup(_)
+                    | Promise::Done { .. } => {}
                 }
             }
             Action::Read(number, request) => {

@@ -6,6 +6,9 @@
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+
+use rustls::ServerConfig;
 
 use crate::driver::MakeSession;
 use crate::id::{ConnId, SiteNo};
@@ -28,7 +31,7 @@ pub enum Role {
         /// Its name: what its certificate must say.
         name: String,
     },
-    /// A local client.
+    /// A local client, or one of pickup.
     Local {
         /// User id of a Unix peer.
         uid: Option<u32>,
@@ -107,6 +110,16 @@ impl Conn {
     #[must_use]
     pub fn local(begin: Begin<'_>, remote: String, uid: Option<u32>) -> Conn {
         Conn::new(begin, remote, Role::Local { uid }, Link::plain(begin.timeouts))
+    }
+
+    /// A pickup client or node has connected from `remote`, with TLS or without.
+    #[must_use]
+    pub fn pickup(begin: Begin<'_>, remote: String, tls: Option<&Arc<ServerConfig>>) -> Conn {
+        let link = match tls {
+            Some(config) => Link::for_anybody(config, begin.now, begin.timeouts),
+            None => Link::plain(begin.timeouts),
+        };
+        Conn::new(begin, remote, Role::Local { uid: None }, link)
     }
 
     /// A connection to a peer whose identity is given instead of proved, without TLS: for the

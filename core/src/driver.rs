@@ -50,6 +50,19 @@ impl Exporter for NoExporter {
     fn stop(&self) {}
 }
 
+/// How pickup meets those who connect: with this site's certificate, asking for none.
+pub type PickupTls = Arc<rustls::ServerConfig>;
+
+/// Where pickup clients and nodes connect, and what serves them.
+pub struct PickupParts {
+    /// Bound.
+    pub listeners: Vec<TcpListener>,
+    /// How they are met; `None` is without TLS.
+    pub tls: Option<PickupTls>,
+    /// Makes the session of a connection.
+    pub session: MakeSession,
+}
+
 /// Everything a runtime needs to run one node. Listeners are bound and hand over no connection before
 /// the runtime starts.
 pub struct Parts {
@@ -67,6 +80,8 @@ pub struct Parts {
     pub peer_session: MakeSession,
     /// Where local clients connect, and what serves them.
     pub locals: Vec<(LocalListener, MakeSession)>,
+    /// Pickup, where it is on.
+    pub pickup: Option<PickupParts>,
     /// High water of effective time in the ledger: the clock starts no earlier.
     pub time_high: UnixMillis,
     /// Sees every note of the node; called on the node's thread, must be quick.

@@ -16,8 +16,11 @@
 
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::sync::Arc;
 use core::fmt;
 use core::time::Duration;
+
+use rustls::ServerConfig;
 
 use crate::code::Goodbye;
 use crate::handover::Handover;
@@ -153,6 +156,12 @@ impl Link {
         Link::plain(timeouts).with_tls(now, |_| TlsConn::server(setup))
     }
 
+    /// The listening side of a TLS connection with anybody ([`TlsConn::for_anybody`]).
+    #[must_use]
+    pub fn for_anybody(config: &Arc<ServerConfig>, now: Now, timeouts: Timeouts) -> Link {
+        Link::plain(timeouts).with_tls(now, |_| TlsConn::for_anybody(config))
+    }
+
     /// The dialling side of a TLS connection to the site `name`.
     #[must_use]
     pub fn client(setup: &TlsSetup, name: &str, now: Now, timeouts: Timeouts) -> Link {
@@ -233,7 +242,7 @@ impl Link {
         if let Err(fault) = tls.receive(data, pending, &mut plain) {
             return self.fail(now, fault.into());
         }
-        if tls.identity().is_some() && matches!(self.phase, Phase::Handshake { .. }) {
+        if !tls.is_handshaking() && matches!(self.phase, Phase::Handshake { .. }) {
             self.phase = Phase::Ready;
         }
         if tls.peer_closed() && self.phase == Phase::Open && !self.eof_told {
@@ -253,8 +262,11 @@ impl Link {
         }
         match self.tls.as_ref().map(|tls| tls.eof()) {
             Some(Err(fault)) => self.finish(End::Fault(fault.into())),
-            Some(Ok(())) => {}
-            None => self.step(now, SessionInput::Eof),
+            Some(Ok(())) | None if self.eof_told => {}
+            Some(Ok(())) | None => {
+                self.eof_told = true;
+                self.step(now, SessionInput::Eof);
+            }
         }
     }
 

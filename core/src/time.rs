@@ -88,6 +88,9 @@ pub struct EffectiveClock {
     /// How far the system clock is ahead (ms), and how far it was when that was last told.
     ahead: u64,
     told: u64,
+    /// The same with its sign.
+    skew: i64,
+    told_skew: i64,
 }
 
 impl EffectiveClock {
@@ -98,11 +101,14 @@ impl EffectiveClock {
     /// A difference of that much is a step of the system clock, which somebody has to look at.
     pub const STEP: Duration = Duration::from_secs(3600);
 
+    /// A difference of so many milliseconds is told to who judges signatures.
+    pub const SKEW: u64 = 100;
+
     /// A clock that starts at the later of the `system` clock and the `high` water in the ledger.
     #[must_use]
     pub fn start(mono: Instant, system: UnixMillis, high: UnixMillis) -> EffectiveClock {
         let nanos = system.max(high).0.saturating_mul(NANOS_PER_MILLI);
-        EffectiveClock { mono, nanos, ahead: 0, told: 0 }
+        EffectiveClock { mono, nanos, ahead: 0, told: 0, skew: 0, told_skew: 0 }
     }
 
     /// How far the system clock was ahead of effective time at the last reading, when that differs by
@@ -115,6 +121,17 @@ impl EffectiveClock {
         }
         self.told = self.ahead;
         Some(Duration::from_millis(self.ahead))
+    }
+
+    /// How far the system clock was ahead of effective time at the last reading, in milliseconds, when
+    /// that differs from what this said before by [`EffectiveClock::SKEW`] or more: for
+    /// [`crate::node::Input::Skew`].
+    pub fn skew(&mut self) -> Option<i64> {
+        if self.skew.abs_diff(self.told_skew) < EffectiveClock::SKEW {
+            return None;
+        }
+        self.told_skew = self.skew;
+        Some(self.skew)
     }
 
     /// Both clocks at the moment when the monotonic clock shows `mono` and the system clock `system`. A
@@ -130,6 +147,8 @@ impl EffectiveClock {
         let ahead = straight.saturating_sub(system.saturating_add(NANOS_PER_MILLI)).min(most);
         self.nanos = straight.saturating_add(behind).saturating_sub(ahead);
         self.ahead = system.saturating_sub(self.nanos) / NANOS_PER_MILLI;
+        let signed = |nanos: u64| i64::try_from(nanos / NANOS_PER_MILLI).unwrap_or(i64::MAX);
+        self.skew = signed(system).saturating_sub(signed(self.nanos));
         Now { mono: self.mono, wall: UnixMillis(self.nanos / NANOS_PER_MILLI) }
     }
 }

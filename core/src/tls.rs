@@ -110,16 +110,28 @@ impl Side {
     }
 }
 
+/// Who the other side is.
+#[derive(Debug)]
+enum Peer {
+    /// The handshake is not done.
+    Unknown,
+    /// Anybody: nobody asked for a certificate.
+    Anybody,
+    /// Who its certificate says it is.
+    Known(Identity),
+}
+
 /// One TLS connection.
 pub struct TlsConn {
     side: Side,
-    identify: Identify,
+    /// `None` takes anybody without a certificate.
+    identify: Option<Identify>,
     /// The beginning of something that is not whole yet, or everything that arrived behind the
     /// handshake, until [`TlsConn::open`].
     held: Vec<u8>,
     /// Decrypted bytes that came in one pass with the end of the handshake.
     early: Vec<u8>,
-    identity: Option<Identity>,
+    peer: Peer,
     open: bool,
     peer_closed: bool,
     closed: bool,
@@ -131,7 +143,7 @@ impl fmt::Debug for TlsConn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TlsConn")
             .field("held", &self.held.len())
-            .field("identity", &self.identity)
+            .field("peer", &self.peer)
             .field("open", &self.open)
             .field("peer_closed", &self.peer_closed)
             .field("closed", &self.closed)
@@ -153,7 +165,7 @@ impl TlsConn {
             .map_err(|e| TlsFault::Setup(e.to_string()))?;
         let conn = UnbufferedClientConnection::new(setup.client.clone(), server)
             .map_err(|e| TlsFault::Setup(e.to_string()))?;
-        let mut tls = TlsConn::new(Side::Client(conn), setup);
+        let mut tls = TlsConn::new(Side::Client(conn), Some(setup.identify.clone()));
         tls.receive(&mut [], out, &mut |_| ())?;
         Ok(tls)
     }
@@ -165,16 +177,27 @@ impl TlsConn {
     pub fn server(setup: &TlsSetup) -> Result<TlsConn, TlsFault> {
         let conn = UnbufferedServerConnection::new(setup.server.clone())
             .map_err(|e| TlsFault::Setup(e.to_string()))?;
-        Ok(TlsConn::new(Side::Server(conn), setup))
+        Ok(TlsConn::new(Side::Server(conn), Some(setup.identify.clone())))
     }
 
-    fn new(side: Side, setup: &TlsSetup) -> TlsConn {
+    /// The listening side for anybody: who it is, is told and proved above TLS. The protocol above must
+    /// say itself where its messages end, because a stream that ends without close_notify ends in order.
+    ///
+    /// # Errors
+    /// [`TlsFault::Setup`].
+    pub fn for_anybody(config: &Arc<ServerConfig>) -> Result<TlsConn, TlsFault> {
+        let conn = UnbufferedServerConnection::new(config.clone())
+            .map_err(|e| TlsFault::Setup(e.to_string()))?;
+        Ok(TlsConn::new(Side::Server(conn), None))
+    }
+
+    fn new(side: Side, identify: Option<Identify>) -> TlsConn {
         TlsConn {
             side,
-            identify: setup.identify.clone(),
+            identify,
             held: Vec::new(),
             early: Vec::new(),
-            identity: None,
+            peer: Peer::Unknown,
             open: false,
             peer_closed: false,
             closed: false,
@@ -185,13 +208,16 @@ impl TlsConn {
     /// Whether the handshake is still going on.
     #[must_use]
     pub fn is_handshaking(&self) -> bool {
-        self.identity.is_none()
+        matches!(self.peer, Peer::Unknown)
     }
 
     /// Who the peer is, once the handshake is done and [`TlsSetup::identify`] has agreed.
     #[must_use]
     pub fn identity(&self) -> Option<&Identity> {
-        self.identity.as_ref()
+        match &self.peer {
+            Peer::Known(identity) => Some(identity),
+            Peer::Unknown | Peer::Anybody => None,
+        }
     }
 
     /// Whether the peer said that it will send no more.
@@ -204,9 +230,9 @@ impl TlsConn {
     /// [`TlsConn::receive`] of nothing.
     ///
     /// # Panics
-    /// When there is no identity yet.
+    /// When the handshake is not done yet.
     pub fn open(&mut self) {
-        assert!(self.identity.is_some(), "opened before the handshake was done");
+        assert!(!self.is_handshaking(), "opened before the handshake was done");
         self.open = true;
     }
 
@@ -244,7 +270,7 @@ impl TlsConn {
         out: &mut SendBuffer,
         plain: &mut dyn FnMut(&[u8]),
     ) -> Result<(), TlsFault> {
-        if self.identity.is_some() && !self.open {
+        if !self.is_handshaking() && !self.open {
             self.held.extend_from_slice(data);
             return Ok(());
         }
@@ -261,7 +287,7 @@ impl TlsConn {
             self.held.extend_from_slice(head);
             data = rest;
             self.receive_held(out, plain)?;
-            if self.identity.is_some() && !self.open {
+            if !self.is_handshaking() && !self.open {
                 self.held.extend_from_slice(data);
                 return Ok(());
             }
@@ -289,7 +315,7 @@ impl TlsConn {
     }
 
     fn judge_held(&self) -> Result<(), TlsFault> {
-        let limit = match (self.open, self.identity.is_some()) {
+        let limit = match (self.open, !self.is_handshaking()) {
             (true, _) => HELD_MAX,
             (false, false) => HANDSHAKE_HELD_MAX,
             // What lies there will be read when it is opened, and nothing more is read until then.
@@ -330,7 +356,7 @@ impl TlsConn {
         };
         self.early = early_bytes;
         result?;
-        if self.identity.is_none()
+        if self.is_handshaking()
             && !self.side.common().is_handshaking()
             && let Err(fault) = self.authenticate()
         {
@@ -359,12 +385,16 @@ impl TlsConn {
     /// Judges the peer, now that the handshake is done.
     fn authenticate(&mut self) -> Result<(), TlsFault> {
         let common = self.side.common();
+        let Some(identify) = &self.identify else {
+            self.peer = Peer::Anybody;
+            return Ok(());
+        };
         if common.alpn_protocol() != Some(ALPN) {
             return Err(TlsFault::Alpn);
         }
         let chain = common.peer_certificates().filter(|chain| !chain.is_empty());
         let chain = chain.ok_or(TlsFault::NoCertificate)?;
-        self.identity = Some((self.identify)(chain).map_err(TlsFault::Unwelcome)?);
+        self.peer = Peer::Known(identify(chain).map_err(TlsFault::Unwelcome)?);
         Ok(())
     }
 
@@ -421,12 +451,14 @@ impl TlsConn {
     /// The stream has ended: whether that is the end of the data.
     ///
     /// # Errors
-    /// When the peer did not say so before, under the protection of TLS.
+    /// When the peer did not say so before, under the protection of TLS, and nothing above TLS tells
+    /// where its messages end ([`TlsConn::for_anybody`]).
     pub fn eof(&self) -> Result<(), TlsFault> {
         self.alive()?;
         match (self.peer_closed, self.is_handshaking()) {
             (true, _) => Ok(()),
             (false, true) => Err(TlsFault::Unfinished),
+            (false, false) if self.identify.is_none() => Ok(()),
             (false, false) => Err(TlsFault::Truncated),
         }
     }

@@ -32,6 +32,11 @@ impl Clock {
         self.effective.lock().unwrap_or_else(PoisonError::into_inner).step()
     }
 
+    /// How far the system clock is ahead of effective time, when that has to be told.
+    pub(crate) fn skew(&self) -> Option<i64> {
+        self.effective.lock().unwrap_or_else(PoisonError::into_inner).skew()
+    }
+
     /// How long it is until `at`; zero when it has passed.
     pub(crate) fn until(&self, at: Instant) -> Duration {
         at.since(self.mono())

@@ -89,7 +89,7 @@ pub fn start(parts: Parts) -> io::Result<Arc<dyn Running>> {
 /// # Errors
 /// As [`start`].
 pub fn start_with(parts: Parts, timeouts: Timeouts) -> io::Result<Arc<dyn Running>> {
-    let Parts { node, store, exporter, tls, peers, peer_session, locals, tap, .. } = parts;
+    let Parts { node, store, exporter, tls, peers, peer_session, locals, pickup, tap, .. } = parts;
     let mut pump = Pump::new(node);
     pump.set_tap(tap);
     let context = Arc::new(Context {
@@ -109,6 +109,7 @@ pub fn start_with(parts: Parts, timeouts: Timeouts) -> io::Result<Arc<dyn Runnin
     for listener in peers {
         listeners.push(Listener::peers(listener));
     }
+    listeners.extend(pickup.into_iter().flat_map(Listener::pickup));
     for (listener, make) in locals {
         listeners.push(Listener::local(listener, make));
     }

@@ -2,14 +2,14 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_io::{Async, Timer};
 use consign_core::conn::Conn;
-use consign_core::driver::{LocalListener, MakeSession};
+use consign_core::driver::{LocalListener, MakeSession, PickupParts, PickupTls};
 use consign_core::id::SiteNo;
 use consign_core::node::Input;
 use consign_core::time::Instant;
@@ -31,6 +31,8 @@ const COMPLAIN_EVERY: Duration = Duration::from_secs(5);
 pub(crate) enum Listener {
     /// Peers, over TLS.
     Peers(Async<TcpListener>),
+    /// Pickup clients and nodes, over TLS or without.
+    Pickup(Async<TcpListener>, Option<PickupTls>, MakeSession),
     /// Local clients on loopback.
     Tcp(Async<TcpListener>, MakeSession),
     /// Local clients on a Unix socket.
@@ -43,6 +45,14 @@ impl Listener {
         Async::new(listener).map(Listener::Peers)
     }
 
+    /// Listeners for pickup.
+    pub(crate) fn pickup(parts: PickupParts) -> impl Iterator<Item = io::Result<Listener>> {
+        let PickupParts { listeners, tls, session } = parts;
+        listeners.into_iter().map(move |listener| {
+            Async::new(listener).map(|tcp| Listener::Pickup(tcp, tls.clone(), session.clone()))
+        })
+    }
+
     /// A listener for local clients.
     pub(crate) fn local(listener: LocalListener, make: MakeSession) -> io::Result<Listener> {
         match listener {
@@ -53,7 +63,7 @@ impl Listener {
 
     fn kind(&self) -> Kind {
         match self {
-            Listener::Peers(_) => Kind::Peer,
+            Listener::Peers(_) | Listener::Pickup(..) => Kind::Peer,
             Listener::Tcp(..) | Listener::Unix(..) => Kind::Own,
         }
     }
@@ -61,7 +71,7 @@ impl Listener {
     /// Takes the next connection.
     async fn accept(&self) -> io::Result<Accepted> {
         match self {
-            Listener::Peers(tcp) | Listener::Tcp(tcp, _) => {
+            Listener::Peers(tcp) | Listener::Pickup(tcp, ..) | Listener::Tcp(tcp, _) => {
                 tcp.accept().await.map(|(stream, remote)| Accepted::Tcp(stream, remote))
             }
             Listener::Unix(unix, _) => {
@@ -74,7 +84,9 @@ impl Listener {
     fn shed(&self) {
         // If that fails too, the pause must do.
         match self {
-            Listener::Peers(tcp) | Listener::Tcp(tcp, _) => drop(tcp.get_ref().accept()),
+            Listener::Peers(tcp) | Listener::Pickup(tcp, ..) | Listener::Tcp(tcp, _) => {
+                drop(tcp.get_ref().accept());
+            }
             Listener::Unix(unix, _) => drop(unix.get_ref().accept()),
         }
     }
@@ -87,6 +99,14 @@ enum Accepted {
 }
 
 impl Accepted {
+    /// Where it comes from, when it comes from outside this machine's own clients.
+    fn address(&self) -> Option<IpAddr> {
+        match self {
+            Accepted::Tcp(_, remote) => Some(remote.ip()),
+            Accepted::Unix(..) => None,
+        }
+    }
+
     /// The socket, the other side for people, and its user id.
     fn prepare(self) -> io::Result<(Socket, String, Option<u32>)> {
         match self {
@@ -122,11 +142,19 @@ async fn accept_all(context: &Arc<Context>, listener: &Listener) {
             continue;
         }
         let trouble = match listener.accept().await {
-            Ok(accepted) => match accepted.prepare() {
-                Ok(new) => begin(context, listener, new).err(),
-                // The other side was gone again.
-                Err(_) => None,
-            },
+            Ok(accepted) => {
+                let from = accepted.address().filter(|_| listener.kind() == Kind::Peer);
+                if let Some(crowded) = from.filter(|from| !context.table.has_room_from(*from)) {
+                    // Closed at once, and nobody else waits for it.
+                    complaint.say(context, "too many connections from one address", &crowded);
+                    continue;
+                }
+                match accepted.prepare() {
+                    Ok(new) => begin(context, listener, from, new).err(),
+                    // The other side was gone again.
+                    Err(_) => None,
+                }
+            }
             Err(error) if is_passing(&error) => None,
             Err(error) => {
                 // Whoever waits is told by a close rather than left hanging.
@@ -145,13 +173,17 @@ async fn accept_all(context: &Arc<Context>, listener: &Listener) {
 fn begin(
     context: &Arc<Context>,
     listener: &Listener,
+    from: Option<IpAddr>,
     (socket, remote, uid): (Socket, String, Option<u32>),
 ) -> io::Result<()> {
-    let mailbox = context.table.admit(listener.kind())?;
+    let mailbox = context.table.admit(listener.kind(), from)?;
     let conn = match listener {
         Listener::Peers(_) => {
             let begin = context.begin(&mailbox, &context.peer_session);
             Conn::accepted(begin, remote, &context.tls)
+        }
+        Listener::Pickup(_, tls, make) => {
+            Conn::pickup(context.begin(&mailbox, make), remote, tls.as_ref())
         }
         Listener::Tcp(_, make) | Listener::Unix(_, make) => {
             Conn::local(context.begin(&mailbox, make), remote, uid)
@@ -200,7 +232,7 @@ impl Complaint {
 
 /// Dials a peer in a task of its own; whatever comes of it reaches the node.
 pub(crate) fn dial(context: &Arc<Context>, site: SiteNo, name: String, address: String) {
-    match context.table.admit(Kind::Own) {
+    match context.table.admit(Kind::Own, None) {
         Ok(mailbox) => {
             let task = dialled(context.clone(), mailbox, site, name, address);
             context.workers.spawn(task).detach();

@@ -83,7 +83,7 @@ pub fn start(parts: Parts) -> io::Result<Arc<dyn Running>> {
 /// # Errors
 /// As [`start`].
 pub fn start_with(parts: Parts, timeouts: Timeouts) -> io::Result<Arc<dyn Running>> {
-    let Parts { node, store, exporter, tls, peers, peer_session, locals, tap, .. } = parts;
+    let Parts { node, store, exporter, tls, peers, peer_session, locals, pickup, tap, .. } = parts;
     let mut pump = Pump::new(node);
     pump.set_tap(tap);
     let context = Arc::new(Context {
@@ -102,7 +102,8 @@ pub fn start_with(parts: Parts, timeouts: Timeouts) -> io::Result<Arc<dyn Runnin
     });
     let peers = peers.into_iter().map(Listener::Peers);
     let locals = locals.into_iter().map(|(listener, make)| Listener::local(listener, make));
-    let listeners: Vec<Listener> = peers.chain(locals).collect();
+    let pickup = pickup.into_iter().flat_map(Listener::pickup);
+    let listeners: Vec<Listener> = peers.chain(pickup).chain(locals).collect();
     for listener in &listeners {
         listener.set_nonblocking()?;
     }

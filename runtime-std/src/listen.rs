@@ -2,14 +2,14 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use consign_core::conn::Conn;
-use consign_core::driver::{LocalListener, MakeSession};
+use consign_core::driver::{LocalListener, MakeSession, PickupParts, PickupTls};
 use consign_core::id::SiteNo;
 use consign_core::node::Input;
 use consign_core::time::Instant;
@@ -33,6 +33,8 @@ const COMPLAIN_EVERY: Duration = Duration::from_secs(5);
 pub(crate) enum Listener {
     /// Peers, over TLS.
     Peers(TcpListener),
+    /// Pickup clients and nodes, over TLS or without.
+    Pickup(TcpListener, Option<PickupTls>, MakeSession),
     /// Local clients on loopback.
     Tcp(TcpListener, MakeSession),
     /// Local clients on a Unix socket.
@@ -40,6 +42,12 @@ pub(crate) enum Listener {
 }
 
 impl Listener {
+    /// Listeners for pickup.
+    pub(crate) fn pickup(parts: PickupParts) -> impl Iterator<Item = Listener> {
+        let PickupParts { listeners, tls, session } = parts;
+        listeners.into_iter().map(move |tcp| Listener::Pickup(tcp, tls.clone(), session.clone()))
+    }
+
     /// A listener for local clients.
     pub(crate) fn local(listener: LocalListener, make: MakeSession) -> Listener {
         match listener {
@@ -50,14 +58,16 @@ impl Listener {
 
     pub(crate) fn set_nonblocking(&self) -> io::Result<()> {
         match self {
-            Listener::Peers(tcp) | Listener::Tcp(tcp, _) => tcp.set_nonblocking(true),
+            Listener::Peers(tcp) | Listener::Pickup(tcp, ..) | Listener::Tcp(tcp, _) => {
+                tcp.set_nonblocking(true)
+            }
             Listener::Unix(unix, _) => unix.set_nonblocking(true),
         }
     }
 
     fn kind(&self) -> Kind {
         match self {
-            Listener::Peers(_) => Kind::Peer,
+            Listener::Peers(_) | Listener::Pickup(..) => Kind::Peer,
             Listener::Tcp(..) | Listener::Unix(..) => Kind::Own,
         }
     }
@@ -65,7 +75,7 @@ impl Listener {
     /// Takes the next connection.
     fn accept(&self) -> io::Result<Accepted> {
         match self {
-            Listener::Peers(tcp) | Listener::Tcp(tcp, _) => {
+            Listener::Peers(tcp) | Listener::Pickup(tcp, ..) | Listener::Tcp(tcp, _) => {
                 tcp.accept().map(|(stream, remote)| Accepted::Tcp(stream, remote))
             }
             Listener::Unix(unix, _) => unix.accept().map(|(stream, _)| Accepted::Unix(stream)),
@@ -80,6 +90,14 @@ enum Accepted {
 }
 
 impl Accepted {
+    /// Where it comes from, when it comes from outside this machine's own clients.
+    fn address(&self) -> Option<IpAddr> {
+        match self {
+            Accepted::Tcp(_, remote) => Some(remote.ip()),
+            Accepted::Unix(..) => None,
+        }
+    }
+
     /// The socket, the other side for people, and its user id.
     fn prepare(self) -> io::Result<(Socket, String, Option<u32>)> {
         match self {
@@ -95,7 +113,7 @@ impl Accepted {
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Listener::Peers(tcp) | Listener::Tcp(tcp, _) => tcp.as_fd(),
+            Listener::Peers(tcp) | Listener::Pickup(tcp, ..) | Listener::Tcp(tcp, _) => tcp.as_fd(),
             Listener::Unix(unix, _) => unix.as_fd(),
         }
     }
@@ -121,11 +139,19 @@ pub(crate) fn accept(context: &Arc<Context>, listener: &Listener, stop: &Wake) {
             }
         }
         let trouble = match listener.accept() {
-            Ok(accepted) => match accepted.prepare() {
-                Ok(new) => begin(context, listener, new).err(),
-                // The other side was gone again.
-                Err(_) => None,
-            },
+            Ok(accepted) => {
+                let from = accepted.address().filter(|_| listener.kind() == Kind::Peer);
+                if let Some(crowded) = from.filter(|from| !context.table.has_room_from(*from)) {
+                    // Closed at once, and nobody else waits for it.
+                    complaint.say(context, "too many connections from one address", &crowded);
+                    continue;
+                }
+                match accepted.prepare() {
+                    Ok(new) => begin(context, listener, from, new).err(),
+                    // The other side was gone again.
+                    Err(_) => None,
+                }
+            }
             Err(error) if is_passing(&error) => None,
             Err(error) => {
                 // Whoever waits is told by a close rather than left hanging.
@@ -142,27 +168,45 @@ pub(crate) fn accept(context: &Arc<Context>, listener: &Listener, stop: &Wake) {
     }
 }
 
+/// What a new connection's thread must know of its listener.
+enum Served {
+    Peer,
+    Pickup(Option<PickupTls>, MakeSession),
+    Local(MakeSession),
+}
+
+impl Served {
+    fn by(listener: &Listener) -> Served {
+        match listener {
+            Listener::Peers(_) => Served::Peer,
+            Listener::Pickup(_, tls, make) => Served::Pickup(tls.clone(), make.clone()),
+            Listener::Tcp(_, make) | Listener::Unix(_, make) => Served::Local(make.clone()),
+        }
+    }
+}
+
 /// Gives a new connection its number and its thread.
 fn begin(
     context: &Arc<Context>,
     listener: &Listener,
+    from: Option<IpAddr>,
     (socket, remote, uid): (Socket, String, Option<u32>),
 ) -> io::Result<()> {
-    let mailbox = context.table.admit(listener.kind())?;
+    let mailbox = context.table.admit(listener.kind(), from)?;
     let id = mailbox.id();
     let started = context.threads.spawn(format!("conn-{id}"), {
         let (context, mailbox) = (context.clone(), mailbox);
-        let make = match listener {
-            Listener::Peers(_) => None,
-            Listener::Tcp(_, make) | Listener::Unix(_, make) => Some(make.clone()),
-        };
+        let served = Served::by(listener);
         move || {
-            let conn = match &make {
-                None => {
+            let conn = match &served {
+                Served::Peer => {
                     let begin = context.begin(&mailbox, &context.peer_session);
                     Conn::accepted(begin, remote, &context.tls)
                 }
-                Some(make) => Conn::local(context.begin(&mailbox, make), remote, uid),
+                Served::Pickup(tls, make) => {
+                    Conn::pickup(context.begin(&mailbox, make), remote, tls.as_ref())
+                }
+                Served::Local(make) => Conn::local(context.begin(&mailbox, make), remote, uid),
             };
             serve(&context, &mailbox, socket, conn);
         }
@@ -213,7 +257,7 @@ impl Complaint {
 
 /// Dials a peer on a thread of its own; whatever comes of it reaches the node.
 pub(crate) fn dial(context: &Arc<Context>, site: SiteNo, name: String, address: String) {
-    let result = context.table.admit(Kind::Own).and_then(|mailbox| {
+    let result = context.table.admit(Kind::Own, None).and_then(|mailbox| {
         let id = mailbox.id();
         let started = context.threads.spawn(format!("dial-{id}"), {
             let context = context.clone();

@@ -85,7 +85,8 @@ pub(crate) fn run(
         let clock = context.clock.step().map(|ahead| Input::Clock {
             ahead: u64::try_from(ahead.as_millis()).unwrap_or(u64::MAX),
         });
-        let first = clock.into_iter().chain(timer);
+        let skew = context.clock.skew().map(|ahead| Input::Skew { ahead });
+        let first = clock.into_iter().chain(skew).chain(timer);
         let mut inputs = first.chain(std::iter::from_fn(|| {
             loop {
                 match entries.pop_front()? {

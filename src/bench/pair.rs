@@ -162,7 +162,7 @@ impl Pair {
             let place = dir.join(name);
             let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&place);
             made.map_err(|e| failed(&format!("{} cannot be made", place.display()), e))?;
-            let pair = authority.site(name, SITE_LASTS)?;
+            let pair = authority.site(name, &[], SITE_LASTS)?;
             write(&place.join("ca.pem"), &own.certificate)?;
             write(&place.join("node.pem"), &pair.certificate)?;
             write(&place.join("node.key"), &pair.key)?;

@@ -42,6 +42,12 @@ pub struct InitArgs {
     /// Key of that authority [default: ca.key beside it]
     #[arg(long, value_name = "FILE", requires = "ca")]
     pub ca_key: Option<PathBuf>,
+    /// Where shards are uploaded and picked up [default: nowhere]
+    #[arg(long, value_name = "IP:PORT")]
+    pub pickup: Option<SocketAddr>,
+    /// A host name or address under which pickup clients reach this site; may be given more than once
+    #[arg(long, value_name = "HOST", value_delimiter = ',')]
+    pub host: Vec<String>,
     /// A site to exchange segments with; may be given more than once
     #[arg(long, value_name = "NAME=HOST:PORT", value_delimiter = ',')]
     pub peer: Vec<String>,
@@ -63,6 +69,7 @@ pub(crate) struct Plan {
     dir: PathBuf,
     name: String,
     listen: Option<SocketAddr>,
+    pickup: Option<SocketAddr>,
     peers: Vec<Peer>,
     /// Directory and configuration of the site whose authority is used.
     sibling: Option<(PathBuf, Settings)>,
@@ -134,7 +141,7 @@ impl Plan {
             }
         }
         let listen = args.listen.or_else(|| Some(free_address(&sibling.as_ref()?.1)));
-        Ok(Plan { dir, name, listen, peers, sibling })
+        Ok(Plan { dir, name, listen, pickup: args.pickup, peers, sibling })
     }
 
     fn carry_out(&self, args: &InitArgs) -> Result<Report, Failure> {
@@ -148,7 +155,7 @@ impl Plan {
                 authority
             }
         };
-        let pair = authority.site(&self.name, SITE_LASTS)?;
+        let pair = authority.site(&self.name, &args.host, SITE_LASTS)?;
         made.public("ca.pem", authority.certificate())?;
         made.secret("node.key", &pair.key)?;
         made.public("node.pem", &pair.certificate)?;
@@ -178,6 +185,9 @@ impl Plan {
             let web = listen.port().checked_add(WEB_ABOVE).filter(|_| listen.port() != 0);
             let web = SocketAddr::from((Ipv4Addr::LOCALHOST, web.unwrap_or(0)));
             set.push(("listen.web", format!("\"{web}\"")));
+        }
+        if let Some(pickup) = self.pickup {
+            set.push(("listen.pickup", format!("\"{pickup}\"")));
         }
         template::render(&set, &self.peers)
     }

@@ -29,15 +29,13 @@ pub enum Code {
     Double,
     /// Two keys contradict each other.
     Conflict,
-    /// A key whose capability does not exist in this version.
-    Unavailable,
     /// A secret that others can read.
     Exposed,
 }
 
 impl Code {
     /// Every code.
-    pub const ALL: [Code; 11] = [
+    pub const ALL: [Code; 10] = [
         Code::Unreadable,
         Code::Syntax,
         Code::Unknown,
@@ -47,7 +45,6 @@ impl Code {
         Code::Required,
         Code::Double,
         Code::Conflict,
-        Code::Unavailable,
         Code::Exposed,
     ];
 
@@ -64,7 +61,6 @@ impl Code {
             Code::Required => "CN0207",
             Code::Double => "CN0208",
             Code::Conflict => "CN0209",
-            Code::Unavailable => "CN0210",
             Code::Exposed => "CN0211",
         }
     }

@@ -19,7 +19,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 pub use fault::{Code, Faults};
-pub use settings::{Log, LogFormat, Runtime, Settings, TlsFiles};
+pub use settings::{Log, LogFormat, PickupListen, Runtime, Settings, TlsFiles};
 pub use walk::Layers;
 
 /// Name of the file when only its directory is given.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use consign_core::config::{Config, PeerConfig, Route, SuccessCondition};
+use consign_core::config::{BufferConfig, Config, PeerConfig, Route, SuccessCondition};
 
 use super::fault::{At, Code, Fault};
 use super::rules::{self, Around};
@@ -65,6 +65,17 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
+/// Where pickup clients and nodes connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PickupListen {
+    /// `listen.pickup`
+    pub address: SocketAddr,
+    /// `listen.pickup_tls`, with `auto` decided.
+    pub tls: bool,
+    /// `listen.pickup_names`; empty takes the bound address and the certificate's names.
+    pub names: Vec<String>,
+}
+
 /// A configuration that was judged and found good.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -82,6 +93,8 @@ pub struct Settings {
     pub admin: PathBuf,
     /// `listen.web`
     pub web: Option<SocketAddr>,
+    /// `[listen]`: where clients and nodes connect, where that is on.
+    pub pickup: Option<PickupListen>,
     /// `[tls]`
     pub tls: TlsFiles,
     /// `limits.connections`
@@ -134,6 +147,7 @@ pub(super) fn settle(
         listen: settle.addresses("listen.peers"),
         admin,
         web: settle.addresses("listen.web").first().copied(),
+        pickup: settle.pickup(),
         tls: TlsFiles { ca, cert, key },
         connections: usize::try_from(settle.number("limits.connections")).unwrap_or(usize::MAX),
         header_timeout: duration(settle.number("limits.header_timeout")),
@@ -358,8 +372,41 @@ impl Settle<'_> {
             peer_sessions: u32::try_from(self.number("limits.peer_sessions")).unwrap_or(u32::MAX),
             partial_ttl: time("limits.partial_ttl"),
             drain_timeout: time("limits.drain_timeout"),
+            buffer: self.buffer(),
             ..Config::default()
         }
+    }
+
+    fn buffer(&self) -> BufferConfig {
+        let time = |path| duration(self.number(path));
+        let count = |path| u32::try_from(self.number(path)).unwrap_or(u32::MAX);
+        BufferConfig {
+            max_bytes: self.number("buffer.max_bytes"),
+            max_upload: self.optional("buffer.max_upload"),
+            ttl: time("buffer.ttl"),
+            upload_grace: time("buffer.upload_grace"),
+            transit_grace: time("buffer.transit_grace"),
+            slot_ttl: time("buffer.slot_ttl"),
+            token_ttl: time("buffer.token_ttl"),
+            notify_window: count("buffer.notify_window"),
+            max_pickups: count("buffer.max_pickups"),
+            keep_history: time("buffer.keep_history"),
+            nonces_per_key: self.number("limits.nonces_per_key"),
+        }
+    }
+
+    fn pickup(&self) -> Option<PickupListen> {
+        let address = self.addresses("listen.pickup").first().copied()?;
+        let tls = match self.text("listen.pickup_tls") {
+            "on" => true,
+            "off" => false,
+            _ => !address.ip().is_loopback(),
+        };
+        let names = match self.value("listen.pickup_names") {
+            Some(Value::Texts(names)) => names.clone(),
+            _ => Vec::new(),
+        };
+        Some(PickupListen { address, tls, names })
     }
 
     /// The core's own rules, as far as they are not told better above.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::keys::{self, Fallback, Key, SECTIONS, Since};
+use super::keys::{self, Fallback, Key, SECTIONS};
 
 /// A peer as it is written into a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl Peer {
 }
 
 /// A complete configuration: the given keys set, every other key there as a comment with its default
-/// and its meaning. Keys that this version cannot serve are left out.
+/// and its meaning.
 #[must_use]
 pub fn render(set: &[(&str, String)], peers: &[Peer]) -> String {
     let mut out = String::from(
@@ -31,9 +31,8 @@ pub fn render(set: &[(&str, String)], peers: &[Peer]) -> String {
          # Sizes and durations have units: \"5GiB\", \"64KiB\", \"90s\", \"1h 30m\", \"7d\".\n\
          # Relative paths start at the directory of this file. Changes take effect at the next start.\n",
     );
-    for section in SECTIONS.iter().filter(|s| s.available) {
-        let known: Vec<&Key> =
-            keys::of_section(section.name).filter(|k| k.since == Since::Now).collect();
+    for section in SECTIONS {
+        let known: Vec<&Key> = keys::of_section(section.name).collect();
         if known.is_empty() {
             continue;
         }
@@ -101,9 +100,7 @@ pub fn reference() -> String {
          allowed, and 0 never does. Relative paths start at the directory of the file. The file is looked for at\n\
          `-c`, `$CONSIGN_CONFIG`, `./consign.toml`, `/etc/consign/consign.toml`. A variable\n\
          `CONSIGN_<SECTION>_<KEY>` (such as `CONSIGN_STORAGE_MAX_BYTES`) wins over the file, a flag over both.\n\
-         Every fault is shown in one run, and a configuration with a fault is not taken at all (exit 78).\n\n\
-         Keys marked *later* are known, so that a file may hold them, but this version cannot do what they ask\n\
-         for: anything but their default is refused.\n",
+         Every fault is shown in one run, and a configuration with a fault is not taken at all (exit 78).\n",
     );
     for section in SECTIONS {
         let (open, close) = if section.many { ("[[", "]]") } else { ("[", "]") };
@@ -113,20 +110,15 @@ pub fn reference() -> String {
             first.make_ascii_uppercase();
         }
         let _ = writeln!(out, "{meaning}.");
-        if !section.available {
-            let _ = writeln!(out, "Not available in this version: such a section is refused.");
-            continue;
-        }
-        let _ = write!(out, "\n| key | takes | default | | meaning |\n|---|---|---|---|---|\n");
+        let _ = write!(out, "\n| key | takes | default | meaning |\n|---|---|---|---|\n");
         for key in keys::of_section(section.name) {
             let default = match key.default {
                 Fallback::Required => "required".to_owned(),
                 Fallback::Absent => "–".to_owned(),
                 Fallback::Is(text) => format!("`{text}`"),
             };
-            let marks = if key.since == Since::Now { "" } else { "*later*" };
             let (name, takes) = (key.name, key.kind.expected());
-            let _ = writeln!(out, "| `{name}` | {takes} | {default} | {marks} | {} |", key.meaning);
+            let _ = writeln!(out, "| `{name}` | {takes} | {default} | {} |", key.meaning);
         }
     }
     out

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::keys::{self, Fallback, KEYS, SECTIONS, Since};
+use consign_core::config::BufferConfig;
+
+use super::keys::{self, Fallback, KEYS, SECTIONS};
 use super::units::{millis, size};
 use super::value::{Kind, Value};
 use super::walk::default_of;
@@ -179,24 +181,35 @@ fn a_window_that_cannot_be_read_is_shown_with_what_is_wrong() {
 }
 
 #[test]
-fn keys_of_later_versions_are_refused_unless_they_change_nothing() {
-    let later = KEYS.iter().filter(|k| k.since != Since::Now && !k.section.contains('.'));
-    for key in later {
-        let other = match key.kind {
-            Kind::Switch => "true",
-            Kind::Count { .. } => "7",
-            Kind::Size { .. } => "\"7KiB\"",
-            Kind::Time { .. } => "\"7s\"",
-            Kind::Text => "\"127.0.0.1:1\"",
-            Kind::Texts => "[\"x\"]",
-            Kind::Word(words) => &format!("\"{}\"", words.last().expect("words")),
-            kind => panic!("{kind:?}"),
-        };
-        let (code, message) = only(with(key.section, &format!("{} = {other}", key.name)));
-        assert_eq!(code, Code::Unavailable, "{message}");
-        assert!(message.ends_with("is not available in this version"), "{message}");
-    }
-    assert!(with("listen", "pickup = \"off\"").is_ok());
+fn pickup_has_tls_by_itself_wherever_others_can_listen() {
+    let listen = |text: &str| with("listen", text).expect("good").pickup;
+    assert_eq!(listen(""), None);
+    assert_eq!(listen("pickup = \"off\""), None);
+    let tls = |text: &str| listen(text).expect("on").tls;
+    assert!(!tls("pickup = \"127.0.0.1:7410\""));
+    assert!(!tls("pickup = \"[::1]:7410\""));
+    assert!(tls("pickup = \"0.0.0.0:7410\""));
+    assert!(tls("pickup = \"127.0.0.1:7410\"\npickup_tls = \"on\""));
+    assert!(!tls("pickup = \"0.0.0.0:7410\"\npickup_tls = \"off\""));
+    let named = listen("pickup = \"127.0.0.1:0\"\npickup_names = [\"relay.example\"]");
+    assert_eq!(named.expect("on").names, ["relay.example"]);
+    let (code, _) = only(with("listen", "pickup = \"relay.example:7410\""));
+    assert_eq!(code, Code::Value);
+}
+
+#[test]
+fn what_holds_for_shards_reaches_the_node() {
+    let buffer = with("buffer", "ttl = \"1h\"\nmax_pickups = 3\nmax_upload = \"1MiB\"");
+    let buffer = buffer.expect("good").node.buffer;
+    assert_eq!(buffer.ttl, Duration::from_secs(3600));
+    assert_eq!((buffer.max_pickups, buffer.max_upload), (3, Some(1 << 20)));
+    let left_out = BufferConfig {
+        ttl: buffer.ttl,
+        max_pickups: 3,
+        max_upload: Some(1 << 20),
+        ..BufferConfig::default()
+    };
+    assert_eq!(buffer, left_out);
 }
 
 #[test]

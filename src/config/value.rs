@@ -60,6 +60,8 @@ pub enum Kind {
     Socket,
     /// A loopback address to listen on, or `off`.
     Web,
+    /// An address to listen on, or `off`.
+    Pickup,
     /// `HOST:PORT` to connect to.
     Address,
     /// `sha256:` and 64 hex digits.
@@ -141,6 +143,7 @@ impl Kind {
             Kind::Listen => "a list of addresses, such as [\"0.0.0.0:7400\"]".into(),
             Kind::Socket => "a socket, such as \"unix:/run/consign/admin.sock\"".into(),
             Kind::Web => "a loopback address, such as \"127.0.0.1:7411\", or \"off\"".into(),
+            Kind::Pickup => "an address, such as \"0.0.0.0:7410\", or \"off\"".into(),
             Kind::Address => "an address, such as \"beta.example.net:7400\"".into(),
             Kind::Pin => "a fingerprint, `sha256:` and 64 hex digits".into(),
             Kind::Text => "a string".into(),
@@ -216,8 +219,9 @@ impl Kind {
             Kind::Texts => Ok(Value::Texts(split(text))),
             Kind::Windows => windows(split(text)),
             Kind::Socket => socket(text),
-            Kind::Web if text == "off" => Ok(Value::Listen(Vec::new())),
+            Kind::Web | Kind::Pickup if text == "off" => Ok(Value::Listen(Vec::new())),
             Kind::Web => web(text),
+            Kind::Pickup => listen(&[text.to_owned()]),
             Kind::Address => address(text),
             Kind::Pin => pin(text),
         }

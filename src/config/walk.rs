@@ -8,7 +8,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::fault::{At, Code, Fault};
-use super::keys::{self, Fallback, KEYS, Key, SECTIONS, Since};
+use super::keys::{self, Fallback, KEYS, Key, SECTIONS};
 use super::value::{Bad, Value, similar};
 
 /// A value and where it came from.
@@ -133,23 +133,10 @@ impl Walked {
                 (section, _) if is_plain(section) => {
                     self.wrong_shape(section, value, &format!("[{section}]"));
                 }
-                (section, _) if available_list(section).is_some() => {
-                    if let Some(section) = available_list(section) {
-                        self.list(section, value);
-                    }
-                }
-                (section, DeValue::Array(items)) if is_many(section) => {
-                    if let Some(first) = items.first() {
-                        self.unavailable(section, first.span());
-                    }
-                }
-                (section, DeValue::Table(_)) if is_many(section) => {
-                    self.unavailable(section, value.span());
-                }
-                (section, _) if is_many(section) => {
-                    self.wrong_shape(section, value, &format!("[[{section}]]"));
-                }
-                (other, _) => self.unknown_section(other, name.span()),
+                (section, _) => match list_section(section) {
+                    Some(section) => self.list(section, value),
+                    None => self.unknown_section(section, name.span()),
+                },
             }
         }
     }
@@ -203,36 +190,12 @@ impl Walked {
     fn read(&mut self, key: &Key, value: &Spanned<DeValue<'_>>) -> Option<Value> {
         let at = At::File(value.span());
         match key.kind.read(value.get_ref()) {
-            Ok(read) => self.available(key, read, &at),
+            Ok(read) => Some(read),
             Err(bad) => {
                 self.bad(key, bad, at);
                 None
             }
         }
-    }
-
-    /// Refuses a value that asks for something this version cannot do.
-    fn available(&mut self, key: &Key, value: Value, at: &At) -> Option<Value> {
-        let Since::Later(neutral) = key.since else { return Some(value) };
-        let same = default_of(key).is_some_and(|d| d == value);
-        let neutral_too = matches!(&value, Value::Text(text) if neutral.contains(&text.as_str()));
-        if same || neutral_too {
-            return Some(value);
-        }
-        let help = match (key.default, neutral.first()) {
-            (_, Some(word)) => format!("leave it out, or write \"{word}\""),
-            (Fallback::Is(text), None) => format!("leave it out; this version does as with {text}"),
-            (Fallback::Required | Fallback::Absent, None) => "leave it out".into(),
-        };
-        self.faults.push(Fault {
-            code: Code::Unavailable,
-            key: key.path(),
-            message: format!("`{}` is not available in this version", key.path()),
-            label: "this version cannot do it".into(),
-            help,
-            at: at.clone(),
-        });
-        None
     }
 
     fn layers(&mut self, layers: &Layers) {
@@ -241,9 +204,7 @@ impl Walked {
             let at = At::Given(given.clone());
             match key.kind.read_text(text) {
                 Ok(value) => {
-                    if let Some(value) = self.available(key, value, &at) {
-                        self.items.insert(path.clone(), Item { value, at: Some(at) });
-                    }
+                    self.items.insert(path.clone(), Item { value, at: Some(at) });
                 }
                 Err(bad) => self.bad(key, bad, at),
             }
@@ -347,31 +308,16 @@ impl Walked {
             at: At::File(value.span()),
         });
     }
-
-    fn unavailable(&mut self, section: &str, span: Range<usize>) {
-        self.faults.push(Fault {
-            code: Code::Unavailable,
-            key: section.to_owned(),
-            message: format!("`[[{section}]]` is not available in this version"),
-            label: "this version cannot do it".into(),
-            help: "leave the section out".into(),
-            at: At::File(span),
-        });
-    }
 }
 
 fn is_plain(section: &str) -> bool {
     keys::find_section(section).is_some_and(|s| !s.many)
 }
 
-fn is_many(section: &str) -> bool {
-    keys::find_section(section).is_some_and(|s| s.many) && !section.contains('.')
-}
-
-/// The name of a section that may stand there more than once, if this version can serve it.
-fn available_list(section: &str) -> Option<&'static str> {
+/// The name of a section that may stand there more than once, if it is one.
+fn list_section(section: &str) -> Option<&'static str> {
     let section = keys::find_section(section)?;
-    (section.many && section.available && !section.name.contains('.')).then_some(section.name)
+    (section.many && !section.name.contains('.')).then_some(section.name)
 }
 
 fn header(section: &str) -> String {

@@ -92,6 +92,7 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
         peers,
         peer_session: peer_session(settings),
         locals,
+        pickup: None,
         time_high,
         tap,
         observe: Arc::new(move |note| {

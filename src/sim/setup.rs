@@ -78,7 +78,7 @@ impl Options {
         let (authority, root) = Authority::new()?;
         let setup = |ix| {
             let config = self.config(ix, &links);
-            let pair = authority.site(&config.name, LASTS)?;
+            let pair = authority.site(&config.name, &[], LASTS)?;
             let ca = &root.certificate;
             let credentials = Credentials::from_pem(ca, &pair.certificate, &pair.key)?;
             Ok(credentials.setup(&config)?.setup)

@@ -6,6 +6,7 @@
 //! verified by TLS before; usage is judged here because TLS takes a certificate that states none.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use consign_core::config::Config;
 use consign_core::id::hex;
@@ -129,6 +130,8 @@ pub struct Site {
     pub not_before: i64,
     /// Last second of its validity.
     pub not_after: i64,
+    /// Host names and addresses that it names besides, for pickup clients.
+    pub hosts: Vec<String>,
 }
 
 impl Site {
@@ -154,7 +157,8 @@ impl Site {
         }
         let validity = certificate.validity();
         let not_before = validity.not_before.timestamp();
-        Ok(Site { name, not_before, not_after: validity.not_after.timestamp() })
+        let not_after = validity.not_after.timestamp();
+        Ok(Site { name, not_before, not_after, hosts: host_names(&certificate) })
     }
 
     /// Whether `now` is within its validity.
@@ -186,6 +190,21 @@ fn site_name(certificate: &X509Certificate<'_>) -> Result<String, Unwelcome> {
         },
         several => Err(Unwelcome::Several(several.len())),
     }
+}
+
+/// DNS names and IP addresses among the alternative names.
+fn host_names(certificate: &X509Certificate<'_>) -> Vec<String> {
+    let alternative = certificate.subject_alternative_name().ok().flatten();
+    let names = alternative.map(|san| san.value.general_names.as_slice()).unwrap_or_default();
+    let host = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+        GeneralName::IPAddress(ip) => match ip {
+            [a, b, c, d] => Some(IpAddr::from([*a, *b, *c, *d]).to_string()),
+            _ => <[u8; 16]>::try_from(*ip).ok().map(|ip| format!("[{}]", IpAddr::from(ip))),
+        },
+        _ => None,
+    };
+    names.iter().filter_map(host).collect()
 }
 
 /// At most 80 characters of what somebody else wrote.
@@ -233,7 +252,7 @@ impl Rules {
             return Err(Unwelcome::Pin { name: site.name, found, pinned });
         }
         if !site.valid_at(now) {
-            let Site { name, not_before, not_after } = site;
+            let Site { name, not_before, not_after, .. } = site;
             return Err(Unwelcome::Invalid { name, not_before, not_after, now });
         }
         if !self.own.valid_at(now) {

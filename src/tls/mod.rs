@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use consign_core::config::Config;
+use consign_core::driver::PickupTls;
 use consign_core::tls::TlsSetup;
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -46,6 +47,8 @@ pub struct Credentials {
 pub struct Loaded {
     /// For the runtime.
     pub setup: TlsSetup,
+    /// How pickup clients and nodes are met.
+    pub pickup: PickupTls,
     /// This site's own certificate.
     pub own: Site,
     /// What is wrong with it now and may be right later, such as its time; the site starts all the
@@ -140,12 +143,29 @@ impl Credentials {
         let rules = Arc::new(Rules::new(own.clone(), config, sha256));
         let to_ours = ToOurAuthorities::new(roots.clone(), provider.clone(), rules.clone());
         let warning = own_chain(&to_ours, &self.chain, &own)?;
+        let pickup = self.for_anybody(provider.clone())?;
         let (client, server) = self.configs(provider, roots, to_ours, &rules)?;
         let identify = move |chain: &[CertificateDer<'_>]| {
             rules.judge(chain, now()).map_err(|e| format!("{e} [{}]", e.code()))
         };
         let setup = TlsSetup { client, server, identify: Arc::new(identify) };
-        Ok(Loaded { setup, own, warning })
+        Ok(Loaded { setup, pickup, own, warning })
+    }
+
+    /// TLS for whoever proves above it who they are.
+    fn for_anybody(&self, provider: Arc<CryptoProvider>) -> Result<PickupTls, Failure> {
+        let wrong = |e: rustls::Error| failure("CN0315", format!("TLS cannot be set up: {e}"));
+        let mut server = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(wrong)?
+            .with_no_client_auth()
+            .with_single_cert(self.chain.clone(), self.key.clone_key())
+            .map_err(wrong)?;
+        server.alpn_protocols = vec![b"http/1.1".to_vec()];
+        server.send_tls13_tickets = 0;
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        server.max_early_data_size = 0;
+        Ok(Arc::new(server))
     }
 
     fn configs(

@@ -11,11 +11,12 @@ use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, SanType, date_time_ymd};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{
-    AlertDescription, CertificateError, ClientConnection, Error, ProtocolVersion, ServerConnection,
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, Error, ProtocolVersion,
+    RootCertStore, ServerConnection,
 };
 
 use super::identity::{Rules, Site, Unwelcome};
-use super::{ALPN, Credentials, Loaded, now, sha256};
+use super::{ALPN, Credentials, Loaded, now, provider, sha256};
 use crate::config::TlsFiles;
 use crate::pki::{Authority, Pair, SITE_LASTS, site_params};
 
@@ -41,7 +42,7 @@ fn config(name: &str, peers: &[(&str, Option<[u8; 32]>)]) -> Config {
 
 /// A site that knows these peers, with a certificate of that authority.
 fn site(authority: &Authority, name: &str, peers: &[(&str, Option<[u8; 32]>)]) -> Loaded {
-    let pair = authority.site(name, SITE_LASTS).expect("signed");
+    let pair = authority.site(name, &[], SITE_LASTS).expect("signed");
     credentials(authority, &pair).setup(&config(name, peers)).expect("set up")
 }
 
@@ -92,7 +93,7 @@ fn shake(c: &mut ClientConnection, s: &mut ServerConnection) -> Result<(), Error
 }
 
 fn judge(pair: &Pair, peers: &[(&str, Option<[u8; 32]>)]) -> Result<Identity, Unwelcome> {
-    let own = Site { name: "alpha".into(), not_before: 0, not_after: i64::MAX };
+    let own = Site { name: "alpha".into(), not_before: 0, not_after: i64::MAX, hosts: Vec::new() };
     let leaf = CertificateDer::from_pem_slice(pair.certificate.as_bytes()).expect("a certificate");
     Rules::new(own, &config("alpha", peers), sha256).judge(&[leaf], now())
 }
@@ -214,6 +215,36 @@ fn a_client_without_a_certificate_is_refused() {
 }
 
 #[test]
+fn anybody_may_connect_to_pickup_and_sees_whom_they_reach() {
+    let ours = authority();
+    let hosts = ["relay.example".to_owned(), "192.0.2.7".to_owned()];
+    let pair = ours.site("alpha", &hosts, SITE_LASTS).expect("signed");
+    let alpha = credentials(&ours, &pair).setup(&config("alpha", &[])).expect("good");
+    let known = ["alpha", "localhost", "127.0.0.1", "[::1]", "relay.example", "192.0.2.7"];
+    assert_eq!(alpha.own.hosts, known);
+    let mut roots = RootCertStore::empty();
+    let ca = CertificateDer::from_pem_slice(ours.certificate().as_bytes()).expect("a certificate");
+    roots.add(ca).expect("an authority");
+    let client = ClientConfig::builder_with_provider(Arc::new(provider()))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let client = Arc::new(client);
+    let reach = |host: &'static str| {
+        let name = ServerName::try_from(host).expect("a name");
+        let mut c = ClientConnection::new(client.clone(), name).expect("client");
+        let mut s = ServerConnection::new(alpha.pickup.clone()).expect("server");
+        shake(&mut c, &mut s)
+    };
+    for host in ["alpha", "localhost", "127.0.0.1", "::1", "relay.example", "192.0.2.7"] {
+        assert_eq!(reach(host), Ok(()), "{host}");
+    }
+    assert!(reach("other.example").is_err());
+    assert_eq!(ours.site("alpha", &["no/host".to_owned()], SITE_LASTS).unwrap_err().code, "CN0002");
+}
+
+#[test]
 fn another_protocol_is_refused() {
     let ours = authority();
     let alpha = site(&ours, "alpha", &[("beta", None)]);
@@ -291,7 +322,7 @@ fn certificates_for_another_use_are_turned_away() {
 
 #[test]
 fn a_pin_holds_a_peer_to_one_certificate() {
-    let pair = authority().site("beta", SITE_LASTS).expect("signed");
+    let pair = authority().site("beta", &[], SITE_LASTS).expect("signed");
     let der = CertificateDer::from_pem_slice(pair.certificate.as_bytes()).expect("a certificate");
     let fingerprint = sha256(&der);
     assert!(judge(&pair, &[("beta", Some(fingerprint))]).is_ok());
@@ -324,7 +355,7 @@ fn time_is_judged_by_tls_and_by_us() {
         }
         let error = judge(&pair, &[("beta", None)]).expect_err("refused");
         assert_eq!(error.code(), "CN0308");
-        let good = ours.site("alpha", SITE_LASTS).expect("signed");
+        let good = ours.site("alpha", &[], SITE_LASTS).expect("signed");
         let der = CertificateDer::from_pem_slice(good.certificate.as_bytes()).expect("one");
         let own = (beta.setup.identify)(&[der]).expect_err("our own is not valid");
         assert!(own.starts_with("this site's own certificate"), "{own}");
@@ -346,7 +377,7 @@ fn junk_is_not_a_certificate() {
     for junk in [&b""[..], b"junk", &[0x30, 0x80]] {
         assert!(matches!(Site::read(junk), Err(Unwelcome::Unreadable(_))));
     }
-    let own = Site { name: "alpha".into(), not_before: 0, not_after: i64::MAX };
+    let own = Site { name: "alpha".into(), not_before: 0, not_after: i64::MAX, hosts: Vec::new() };
     let rules = Rules::new(own, &config("alpha", &[]), sha256);
     assert!(matches!(rules.judge(&[], 0), Err(Unwelcome::Unreadable(_))));
 }
@@ -354,7 +385,7 @@ fn junk_is_not_a_certificate() {
 #[test]
 fn a_soon_ending_certificate_is_worth_a_warning() {
     let ours = authority();
-    let pair = ours.site("alpha", Duration::from_secs(5 * 86_400)).expect("signed");
+    let pair = ours.site("alpha", &[], Duration::from_secs(5 * 86_400)).expect("signed");
     let loaded = credentials(&ours, &pair).setup(&config("alpha", &[])).expect("set up");
     assert!(loaded.warning.expect("said").contains("only"));
 }
@@ -362,8 +393,8 @@ fn a_soon_ending_certificate_is_worth_a_warning() {
 #[test]
 fn what_can_never_work_is_refused_at_the_start() {
     let (ours, theirs) = (authority(), authority());
-    let alpha = ours.site("alpha", SITE_LASTS).expect("signed");
-    let other = ours.site("alpha", SITE_LASTS).expect("signed");
+    let alpha = ours.site("alpha", &[], SITE_LASTS).expect("signed");
+    let other = ours.site("alpha", &[], SITE_LASTS).expect("signed");
     let code = |credentials: Credentials, name: &str| {
         credentials.setup(&config(name, &[])).map(|_| ()).expect_err("refused").code
     };
@@ -385,7 +416,7 @@ fn files_are_refused_with_their_names() {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("set");
     };
     let ours = authority();
-    let pair = ours.site("alpha", SITE_LASTS).expect("signed");
+    let pair = ours.site("alpha", &[], SITE_LASTS).expect("signed");
     assert_eq!(refused().code, "CN0311");
     write(&files.key, &pair.key, 0o644);
     let exposed = refused();

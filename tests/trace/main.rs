@@ -73,7 +73,7 @@ struct Site {
 }
 
 fn settings(dir: &Path, authority: &Authority, name: &str, runtime: &str, extra: &str) -> Settings {
-    let pair = authority.site(name, Duration::from_secs(86_400)).unwrap();
+    let pair = authority.site(name, &[], Duration::from_secs(86_400)).unwrap();
     let home = dir.join(name);
     std::fs::create_dir_all(&home).unwrap();
     std::fs::write(home.join("ca.pem"), authority.certificate()).unwrap();

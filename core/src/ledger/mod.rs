@@ -15,6 +15,7 @@ pub mod read_export;
 mod read_lookup;
 mod read_receipts;
 mod read_recovery;
+mod read_rows;
 pub mod read_scrub;
 mod read_upkeep;
 pub mod rows;

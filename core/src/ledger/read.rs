@@ -1,6 +1,6 @@
 //! Every read the node asks, as a pure function over a snapshot: what runs on a store's reader.
 
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use minicbor::Decode;
@@ -19,8 +19,9 @@ use super::rows::{
     BlobRow, CounterRow, DeliveryRow, DoomedRow, IncomingRow, InflightRow, MetaName, PeerRow,
     SegmentRow, SourceRow,
 };
+use super::rows_pickup::ClientRow;
 use super::rows_upkeep::{ReceiptRow, RememberedRow};
-use super::{Table, codec, read_receipts};
+use super::{Table, codec, read_receipts, read_rows};
 use crate::id::{BatchNo, BlobDigest, BlobNo, SegmentId, Seq, SiteNo};
 use crate::segment::Class;
 use crate::store::{ReadResult, Snapshot, StoreFault};
@@ -111,6 +112,26 @@ pub enum ReadRequest {
     Repair(Seq, Lookup),
     /// The values of these rows as they are.
     Raw(Vec<(Table, Vec<u8>)>),
+    /// Rows of a part of a table as they are, in order.
+    Rows {
+        /// The table.
+        table: Table,
+        /// From this key on.
+        from: Vec<u8>,
+        /// Not this key and none behind it.
+        until: Vec<u8>,
+        /// At most so many.
+        limit: usize,
+    },
+    /// How many rows such a part has.
+    Count {
+        /// The table.
+        table: Table,
+        /// From this key on.
+        from: Vec<u8>,
+        /// Not this key and none behind it.
+        until: Vec<u8>,
+    },
 }
 
 /// One segment to look up.
@@ -201,6 +222,9 @@ pub struct Recovery {
     /// How many rows are in quarantine.
     #[cfg_attr(feature = "serde", serde(default))]
     pub quarantined: u64,
+    /// Clients of pickup by name.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub clients: Vec<(String, ClientRow)>,
 }
 
 /// A read's answer.
@@ -294,6 +318,15 @@ pub enum Answer {
     },
     /// In the order asked; `None` where there is no row.
     Raw(Vec<Option<RawRow>>),
+    /// Rows in order.
+    Rows {
+        /// Keys and values.
+        rows: Vec<(RawRow, RawRow)>,
+        /// The first key behind them, whether it was asked for or not; `None` at the table's end.
+        next: Option<RawRow>,
+    },
+    /// So many rows.
+    Count(u64),
 }
 
 /// Answers a request from a snapshot.
@@ -346,6 +379,12 @@ pub fn read(snapshot: &dyn Snapshot, request: &ReadRequest) -> ReadResult {
         ReadRequest::Wanted(what) => read_scrub::wanted(snapshot, what)?,
         ReadRequest::Repair(seq, found) => read_scrub::repair(snapshot, *seq, found)?,
         ReadRequest::Raw(rows) => read_scrub::raw(snapshot, rows)?,
+        ReadRequest::Rows { table, from, until, limit } => {
+            read_rows::rows(snapshot, *table, from, until, *limit)?
+        }
+        ReadRequest::Count { table, from, until } => {
+            read_rows::count(snapshot, *table, from, until)?
+        }
     };
     Ok(ReadAnswer { as_of: snapshot.as_of(), body })
 }

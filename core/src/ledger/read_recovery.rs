@@ -1,5 +1,6 @@
 //! Everything the node keeps in memory, read at its start and after a commit that found no space.
 
+use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use minicbor::Decode;
@@ -8,6 +9,7 @@ use super::Table;
 use super::keys;
 use super::read::{Answer, InflightFound, Recovery, decode, pair, row};
 use super::rows::{CounterRow, DoomedRow, IncomingRow, InflightRow, MetaName, MetaRow, PeerRow};
+use super::rows_pickup::ClientRow;
 use crate::id::{BlobNo, Seq, SiteNo};
 use crate::store::{Snapshot, StoreFault};
 
@@ -45,6 +47,13 @@ pub fn recovery(snapshot: &dyn Snapshot) -> Result<Recovery, StoreFault> {
     })?;
     each(snapshot, Table::Incoming, &mut |key, row: IncomingRow| {
         all.incoming.extend(keys::parse_u64(key).map(|n| (BlobNo(n), row.clone())));
+    })?;
+    snapshot.scan(Table::Clients, &[], &mut |key, value| {
+        // One that cannot be read is no client; `fsck` tells of it.
+        let row = decode::<ClientRow>(Table::Clients, key, value).ok();
+        let name = core::str::from_utf8(key).ok();
+        all.clients.extend(name.zip(row).map(|(name, row)| (name.to_string(), row)));
+        true
     })?;
     snapshot.scan(Table::Quarantine, &[], &mut |_, _| {
         all.quarantined += 1;

@@ -259,6 +259,10 @@ pub struct IncomingRow {
     /// When it is given up (ms).
     #[n(5)]
     pub expires_at: u64,
+    /// Whether it is a shard's: that row leads to it, and the shard's deadline is its own.
+    #[n(6)]
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub shard: Option<bool>,
 }
 
 /// A row of `sources`.
@@ -290,6 +294,10 @@ pub struct CounterRow {
 /// In the key of `counters`, in place of a state: content that is held, reserved or doomed and came
 /// from that site, in segments and bytes charged (`inbound_quota`).
 pub const INBOUND: u8 = 5;
+
+/// In the key of `counters`, added to a shard's state, at site 0: shards in that state, and the bytes that
+/// are held or reserved for them.
+pub const SHARDS: u8 = 16;
 
 /// A row of `deadletters`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]

@@ -223,11 +223,16 @@ pub struct NodeRow {
     /// When it registered last (ms).
     #[n(3)]
     pub registered_at: Option<u64>,
+    /// The next redemption number at that time: older tokens that were not redeemed, and not over
+    /// then, were replaced by it.
+    #[n(4)]
+    pub tokens_from: Option<u64>,
 }
 
 /// A row of `clients`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ClientRow {
     /// SHA-256 of its bearer token.
     #[n(0)]

@@ -89,7 +89,8 @@ impl Book {
         *self = Book { committed, ..Book::default() };
     }
 
-    fn floor(&self) -> BatchNo {
+    /// Changes of batches up to this one are in whatever is read from now on, and in every open read.
+    pub fn floor(&self) -> BatchNo {
         self.open.values().copied().min().unwrap_or(self.committed).min(self.committed)
     }
 

@@ -198,6 +198,7 @@ impl Node {
         self.unstarted.retain(|(c, _)| *c != conn);
         self.forget_pending(conn, out);
         self.forget_acts(conn);
+        self.pickup_gone(conn);
         for blob in gone.incoming {
             self.incoming_cut(now, blob);
         }

@@ -172,6 +172,7 @@ impl Node {
                     self.not_given(conn, transfer, what, crate::code::Refusal::Busy, out);
                 }
                 Asked::Repair(pending) => self.pending.push_back(*pending),
+                Asked::Pickup(reading) => self.pickup_unread(reading),
             }
         }
         self.act_failed(out);
@@ -184,6 +185,7 @@ impl Node {
         self.pending.extend(found.into_iter().map(|(pending, ..)| pending));
         self.lookups_open = 0;
         self.take_back_exports(from);
+        self.pickup_void();
         if !blind {
             self.book.clear();
         }
@@ -265,6 +267,7 @@ impl Node {
         }
         self.incoming.load(&recovery);
         self.know_peers_again(&recovery);
+        self.pickup.know_clients(&recovery);
         self.stage_identity(&recovery);
         let mut rows: BTreeMap<(Seq, SiteNo), (SegmentRow, DeliveryRow)> =
             pairs.into_iter().zip(rows).filter_map(|(k, r)| Some((k, r?))).collect();
@@ -291,6 +294,7 @@ impl Node {
                     self.stage.intend(Intent::Gone { blob });
                     self.drop_doomed(blob);
                 }
+                Intent::Pickup(job) => self.pickup_again(*job),
                 Intent::Mismatch { digest, source } => {
                     self.stage.intend(Intent::Mismatch { digest, source });
                     self.put_source(digest, source, 1);

@@ -25,6 +25,7 @@ use crate::store::StoreFault;
 use crate::time::{Instant, Now};
 use crate::wire::Offer;
 
+mod shards;
 mod takeover;
 
 /// Digest of content that is not known beforehand.
@@ -85,11 +86,13 @@ impl Incoming {
                 Some(item) => Item { row: row.clone(), ..item },
                 None => Item::waiting(row.clone(), 0),
             };
-            // Nobody can go on with it: it goes in the next turn.
-            if item.writer.is_none() && !item.can_resume() {
+            // Nobody can go on with it: it goes in the next turn. A shard looks after its own.
+            if item.writer.is_none() && !item.can_resume() && row.shard.is_none() {
                 item.row.expires_at = 0;
             }
-            self.by_source.insert((row.digest, SiteNo(row.source)), *blob);
+            if row.shard.is_none() {
+                self.by_source.insert((row.digest, SiteNo(row.source)), *blob);
+            }
             self.items.insert(*blob, item);
         }
         self.doomed = recovery.doomed.iter().copied().collect();
@@ -229,7 +232,7 @@ impl Node {
         self.begin(conn, ticket, blob, SegmentId([0; 32]), None);
     }
 
-    fn reserve(
+    pub(super) fn reserve(
         &mut self,
         now: Now,
         digest: BlobDigest,
@@ -245,6 +248,7 @@ impl Node {
             offset: 0,
             chain: Vec::new(),
             expires_at: now.wall.after(self.config.partial_ttl).0,
+            shard: None,
         };
         self.stage.batch.put(Table::Incoming, &keys::blob(blob), &row);
         if source != SiteNo(0) {

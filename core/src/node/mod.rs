@@ -20,6 +20,7 @@
 //! | `export`, `export_look`, `export_acts` | inbox rules |
 //! | `clock` | a clock that has stepped |
 //! | `recover`, `reconcile` | start-up |
+//! | `pickup` | shards for nodes that are not there yet (DESIGN 4) |
 //! | `scrub`, `want`, `repair`, `aside` | content compared with its digests; its repair; rows that cannot be read |
 //! | `status`, `stop` | questions; the orderly end |
 
@@ -70,8 +71,8 @@ mod tests;
 pub(crate) use accept::inline_charge;
 pub use recover::RecoverError;
 pub use types::{
-    Action, Addressed, Answer, Input, Note, PathHash, PeerStatus, Question, ReconcileSummary,
-    ScrubStatus, Shared, Status,
+    Action, Addressed, Answer, Input, Note, PathHash, PeerStatus, PickupStatus, Question,
+    ReconcileSummary, ScrubStatus, Shared, Status,
 };
 
 use alloc::boxed::Box;
@@ -104,6 +105,7 @@ use full::{Rejudge, Tight};
 use handed::Handed;
 use incoming::Incoming;
 use peer::Peer;
+use pickup::Pickup;
 use reconcile::Reconcile;
 use scanned::Page;
 use scrub::Scrub;
@@ -141,6 +143,7 @@ enum Asked {
     Wants(Vec<Seq>),
     Wanted(ConnId, TransferNo, Wanted),
     Repair(Box<Pending>),
+    Pickup(pickup::Reading),
 }
 
 /// The node. See the module's documentation. A copy goes its own way from then on: that is how every
@@ -176,6 +179,7 @@ pub struct Node {
     exports: Exports,
     reconcile: Reconcile,
     scrub: Scrub,
+    pickup: Pickup,
     aside: Aside,
     handed: Handed,
     wants: Wants,
@@ -226,6 +230,7 @@ impl Node {
             Input::Clock { ahead } => {
                 self.clock_is_ahead(now, core::time::Duration::from_millis(ahead), out);
             }
+            Input::Skew { ahead } => self.pickup.skew = ahead,
             Input::Timer => {}
             Input::Turn => self.turn(now, out),
             Input::Stop => self.stop(now, out),
@@ -295,6 +300,7 @@ impl Node {
             out.push(Action::Command(conn, command));
         }
         self.book.committed(through);
+        self.pickup_committed();
         self.wants.committed(through);
         self.act_committed(through);
         if let Mode::Tight(tight) = &mut self.mode {
@@ -361,6 +367,9 @@ impl Node {
             (Asked::PassBack(conn), Rows::PassBack { rows, end }) => {
                 self.pass_back_read(conn, rows, end);
             }
+            (Asked::Pickup(reading), body) => {
+                open = self.pickup_read(now, read, as_of, reading, body)
+            }
             (asked, body) => unreachable!("{asked:?} was answered by {body:?}"),
         }
         if !open {
@@ -382,6 +391,7 @@ impl Node {
         self.settle(now);
         self.unlink(out);
         self.expire_partials(now);
+        self.pickup_turn(now, out);
         self.reserve_waiting(now, out);
         self.judge(now, out);
         self.claim(now);
@@ -427,6 +437,7 @@ impl Node {
         let due = [self.conns_deadline(), self.full_deadline(), self.due_deadline()];
         let due = due.into_iter().chain([self.upkeep_deadline(), self.exports_deadline()]);
         let due = due.chain([partials, stop, stuck, self.scrub_deadline(), self.wants_deadline()]);
+        let due = due.chain([self.pickup_deadline()]);
         due.flatten().min()
     }
 
@@ -469,6 +480,6 @@ impl Node {
     #[must_use]
     pub fn footprint(&self) -> (usize, usize, usize) {
         let windows = self.peers.values().flat_map(|p| &p.windows).map(|w| w.len()).sum();
-        (self.book.len(), windows, self.gate.len())
+        (self.book.len() + self.pickup_footprint(), windows, self.gate.len())
     }
 }

@@ -13,6 +13,7 @@ use super::export::Exports;
 use super::handed::Handed;
 use super::incoming::Incoming;
 use super::peer::Peer;
+use super::pickup::Pickup;
 use super::reconcile::Reconcile;
 use super::scrub::Scrub;
 use super::stage::Stage;
@@ -100,6 +101,7 @@ impl Node {
             refusals: [0; crate::code::Refusal::ALL.len()],
             reconcile,
             scrub: Scrub::new(&recovery),
+            pickup: Pickup::at_start(&recovery),
             aside: Aside::default(),
             handed: Handed::at_start(),
             wants: Wants::default(),

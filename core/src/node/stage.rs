@@ -1,15 +1,18 @@
 //! What is decided but not yet durable: the staged batch, the counters behind it, and what is said
 //! once it is.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::mem;
 
+use super::pickup::Job;
 use super::types::Note;
 use crate::code::Cause;
 use crate::id::{BatchNo, BlobDigest, BlobNo, BodyNo, Epoch, Handle, Seq, SiteNo};
 use crate::ledger::read::Recovery;
-use crate::ledger::rows::{CounterRow, INBOUND, MetaName, MetaRow, State};
+use crate::ledger::rows::{CounterRow, INBOUND, MetaName, MetaRow, SHARDS, State};
+use crate::ledger::rows_pickup::ShardState;
 use crate::ledger::{Table, keys};
 use crate::limits::{BATCH_BYTES, BATCH_ROWS, GROWTH_ROWS};
 use crate::store::Batch;
@@ -27,6 +30,8 @@ pub(super) enum Intent {
     Gone { blob: BlobNo },
     /// A source sent content that did not match.
     Mismatch { digest: BlobDigest, source: SiteNo },
+    /// Something of pickup.
+    Pickup(Box<Job>),
 }
 
 /// What an attempt comes to.
@@ -61,6 +66,8 @@ pub(super) struct Meta {
     pub next_blob: u64,
     pub next_body: u64,
     pub next_site: u32,
+    /// 0 before the first was asked for.
+    pub next_redemption: u64,
     pub next_audit: u64,
     pub time_high: u64,
     pub used: u64,
@@ -140,6 +147,7 @@ impl Stage {
             next_blob: self.meta.next_blob.max(value(MetaName::NextBlob)).max(1),
             next_body: self.meta.next_body.max(value(MetaName::NextBody)).max(1),
             next_site: self.meta.next_site.max(next_site).max(1),
+            next_redemption: self.meta.next_redemption.max(value(MetaName::NextRedemption)),
             next_audit: self.meta.next_audit.max(value(MetaName::NextAudit)).max(1),
             time_high: self.meta.time_high.max(value(MetaName::TimeHigh)),
             used: value(MetaName::UsedBytes),
@@ -221,6 +229,13 @@ impl Stage {
         site
     }
 
+    /// A number for a redemption: never given twice, whatever becomes of the batch (P1).
+    pub fn next_redemption(&mut self) -> u64 {
+        let number = self.meta.next_redemption.max(1);
+        self.meta.next_redemption = number + 1;
+        number
+    }
+
     pub fn next_audit(&mut self) -> u64 {
         let number = self.meta.next_audit;
         self.meta.next_audit += 1;
@@ -253,6 +268,24 @@ impl Stage {
     /// A counter as it is in the ledger: nobody is told "delivered" before it is durable.
     pub fn counter(&self, site: SiteNo, state: State) -> CounterRow {
         self.durable.get(&(site, state as u8)).copied().unwrap_or_default()
+    }
+
+    /// Shards in a state, and their bytes, change.
+    pub fn shards(&mut self, state: ShardState, change: impl FnOnce(&mut CounterRow)) {
+        let key = (SiteNo(0), SHARDS + state.number());
+        change(self.counters.entry(key).or_default());
+        self.dirty.insert(key);
+    }
+
+    /// Shards in a state, as they are in the ledger.
+    pub fn shards_durable(&self, state: ShardState) -> CounterRow {
+        self.durable.get(&(SiteNo(0), SHARDS + state.number())).copied().unwrap_or_default()
+    }
+
+    /// Bytes held or reserved for shards, with what is staged.
+    pub fn shard_bytes(&self) -> u64 {
+        let row = |state: &ShardState| self.counters.get(&(SiteNo(0), SHARDS + state.number()));
+        ShardState::ALL.iter().filter_map(row).map(|row| row.bytes).fold(0, u64::saturating_add)
     }
 
     /// How many deliveries are in that state, with what is staged.
@@ -336,6 +369,7 @@ impl Stage {
             (MetaName::NextBlob, meta.next_blob, old.next_blob),
             (MetaName::NextBody, meta.next_body, old.next_body),
             (MetaName::NextSite, meta.next_site.into(), old.next_site.into()),
+            (MetaName::NextRedemption, meta.next_redemption, old.next_redemption),
             (MetaName::NextAudit, meta.next_audit, old.next_audit),
             (MetaName::TimeHigh, meta.time_high, old.time_high),
             (MetaName::UsedBytes, meta.used, old.used),

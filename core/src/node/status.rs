@@ -71,6 +71,7 @@ impl Node {
             acts: self.acts.counts,
             quarantined: self.aside.count(),
             scrub: self.scrub.status(),
+            pickup: self.pickup_status(),
             peers: shown.map(|p| self.peer_status(now, p)).collect(),
         }
     }

@@ -18,6 +18,7 @@ impl Node {
         self.stopping = true;
         self.drain_by = now.mono.after(self.config.drain_timeout);
         self.turn_down(out);
+        self.pickup_stop(out);
     }
 
     /// What waits to be taken in is refused: this site is stopping.
@@ -44,6 +45,7 @@ impl Node {
         let waiting = !self.found.is_empty() || !self.pending.is_empty();
         let exporting = self.exports.is_busy();
         let idle = self.settlements.is_empty() && self.acts.is_idle() && !exporting;
+        let idle = idle && self.pickup.is_idle();
         let quiet = !staged && !flying && !waiting && idle;
         if quiet || now.mono >= self.drain_by {
             self.drained = true;

@@ -12,6 +12,8 @@ use crate::inbox::{ExportJob, ExportStep};
 use crate::ledger::keys_upkeep::RuleId;
 use crate::ledger::read::ReadRequest;
 use crate::ledger::rows::{CounterRow, State};
+use crate::ledger::rows_pickup::ShardState;
+use crate::pickup::PickupRefusal;
 use crate::session::{Identity, SessionCommand, SessionEvent};
 use crate::store::{CommitFault, Errand, ReadResult, ScrubFault, Space, StoreFault};
 use crate::time::UnixMillis;
@@ -112,6 +114,12 @@ pub enum Input {
     Clock {
         /// So far, in milliseconds.
         ahead: u64,
+    },
+    /// How far the system clock is ahead of effective time by now ([`crate::time::EffectiveClock::skew`]):
+    /// signatures are judged by the system clock.
+    Skew {
+        /// So far, in milliseconds; negative when it is behind.
+        ahead: i64,
     },
     /// A deadline has passed.
     Timer,
@@ -372,6 +380,8 @@ pub struct Status {
     pub quarantined: u64,
     /// How far content was compared with its digests.
     pub scrub: ScrubStatus,
+    /// Shards for nodes that are not there.
+    pub pickup: PickupStatus,
     /// Peers by name.
     pub peers: Vec<PeerStatus>,
 }
@@ -389,6 +399,42 @@ pub struct ScrubStatus {
     pub bytes: u64,
     /// Segments whose content was found to be wrong or gone.
     pub corrupt: u64,
+}
+
+/// Pickup at a glance.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PickupStatus {
+    /// Shards by state, with the bytes that are held or reserved for them, in the order of
+    /// [`ShardState::ALL`].
+    pub shards: [CounterRow; ShardState::ALL.len()],
+    /// Bytes held or reserved for shards in all.
+    pub used: u64,
+    /// `buffer.max_bytes`
+    pub limit: u64,
+    /// Clients that may upload.
+    pub clients: u64,
+    /// Nodes that are registered now.
+    pub sessions: u64,
+    /// Uploads under way.
+    pub uploads: u64,
+    /// Fetches under way.
+    pub fetches: u64,
+    /// Notifications without an answer.
+    pub unanswered: u64,
+    /// Since the start: uploads that were stored.
+    pub stored: u64,
+    /// Since the start: notifications, each with its token.
+    pub notified: u64,
+    /// Since the start: tokens that were redeemed.
+    pub redeemed: u64,
+    /// Since the start: tokens that ran out unused while their session was there.
+    pub unused: u64,
+    /// Since the start: acks that said `verified`, and that said `failed`.
+    pub acks: (u64, u64),
+    /// Since the start: fetches that broke off.
+    pub broken: u64,
+    /// Refusals since the start, in the order of [`PickupRefusal::ALL`].
+    pub refusals: [u64; PickupRefusal::ALL.len()],
 }
 
 /// A peer at a glance.

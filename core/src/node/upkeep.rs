@@ -284,6 +284,7 @@ impl Node {
                 break;
             }
             let fits = self.stage.room(rows_of(row)) || self.stage.batch.is_empty();
+            let fits = fits && self.pickup_has_room();
             let turn = self.stage.batch.rows() - before < TURN_ROWS;
             if !fits || !turn {
                 self.more |= fits;
@@ -334,7 +335,9 @@ impl Node {
                 self.judge_remembered(now, &key, id, row);
             }
             // Those who wrote it look after it.
-            Subject::Other => {}
+            Subject::Other => {
+                self.pickup_expires(&key);
+            }
         }
     }
 

@@ -15,11 +15,14 @@
 
 pub mod digest;
 pub mod message;
+mod session;
 pub mod sign;
+pub mod state;
 pub mod token;
 mod types;
 pub mod ws;
 
+pub use session::{FillRandom, PickupContext, PickupSession};
 pub use types::{
     AckAsk, Answer, BrokenUpload, Command, Event, FetchAsk, FetchEnd, Notify, Operator,
     OperatorAct, PickupRefusal, Report, Serve, ShardView, Signed, TokenOffer, UploadAsk,

@@ -179,8 +179,11 @@ fn content(v: &mut impl Visit) {
         offset: 16 << 20,
         chain: vec![0xab; 40],
         expires_at: AT.0,
+        shard: None,
     };
     v.row(Table::Incoming, "IncomingRow", &keys::blob(BLOB), &incoming);
+    let shard = IncomingRow { shard: Some(true), ..incoming };
+    v.row(Table::Incoming, "IncomingRow", &keys::blob(BLOB), &shard);
     let source = keys_upkeep::source(&digest(), SITE);
     for blob in [None, Some(BLOB)] {
         v.row(Table::Sources, "SourceRow", &source, &SourceRow { blob, mismatches: 1 });
@@ -283,8 +286,11 @@ fn pickup(v: &mut impl Visit) {
         enrolled_at: AT.0,
         revoked_at: Some(AT.0 + 2),
         registered_at: Some(AT.0 + 3),
+        tokens_from: None,
     };
     v.row(Table::Nodes, "NodeRow", &keys_pickup::node("node.a"), &node);
+    let registered = NodeRow { tokens_from: Some(77), ..node };
+    v.row(Table::Nodes, "NodeRow", &keys_pickup::node("node.a"), &registered);
     let client = ClientRow { token: sha256(), enrolled_at: AT.0, revoked_at: Some(AT.0) };
     v.row(Table::Clients, "ClientRow", &keys_pickup::node("camera-3"), &client);
 }

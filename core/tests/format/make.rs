@@ -86,7 +86,7 @@ fields! {
     BlobRow { digest, size, refs, owner }
     DigestRow { blob }
     DoomedRow { size, owner }
-    IncomingRow { digest, source, reserved, offset, chain, expires_at }
+    IncomingRow { digest, source, reserved, offset, chain, expires_at, shard }
     SourceRow { blob, mismatches }
     CounterRow { count, bytes }
     DeadletterRow { cause }
@@ -107,7 +107,7 @@ fields! {
     TokenRow { shard, generation, redemption, expires_at, state, since }
     NonceRow { until, key }
     NodeKey { public, enrolled_at }
-    NodeRow { keys, enrolled_at, revoked_at, registered_at }
+    NodeRow { keys, enrolled_at, revoked_at, registered_at, tokens_from }
     ClientRow { token, enrolled_at, revoked_at }
     Meta { name, content_type, labels, instance, class, accepted_at, expires_at }
 }

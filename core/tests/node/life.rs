@@ -75,6 +75,7 @@ impl Life {
                 | Promise::Receipt(_)
                 | Promise::ReceiptOk { .. }
                 | Promise::Want { .. }
+                | Promise::Pickup(_)
                 | Promise::Done { .. } => {}
             }
         }

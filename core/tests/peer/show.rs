@@ -157,6 +157,7 @@ fn event(event: &SessionEvent) -> String {
         | SessionEvent::Reserve { .. }
         | SessionEvent::Extend { .. }
         | SessionEvent::Act { .. }
+        | SessionEvent::Pickup(_)
         | SessionEvent::Ask { .. } => panic!("{event:?} is a local session's"),
     }
 }

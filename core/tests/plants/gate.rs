@@ -22,8 +22,10 @@ fn acked(site: &mut Site) -> Vec<SegmentId> {
         | Promise::Receipt(_)
         | Promise::ReceiptOk { .. }
         | Promise::Want { .. }
+        | Promise::Pickup(_)
         | Promise::Accepted { .. }
-        | Promise::Done { .. } => None,
+        | Promise::Done { .. }
+        | Promise::Pickup(_) => None,
     });
     acks.collect()
 }

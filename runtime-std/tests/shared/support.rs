@@ -208,6 +208,7 @@ impl Beta {
             node: node(setting.name, &setting.dials, setting.drain_ms),
             tls: ca.setup(&ca.site(setting.name)),
             peer_session: setting.session,
+            pickup: None,
             locals: vec![
                 (LocalListener::Tcp(listener), setting.local_session.clone()),
                 (unix_listener, setting.local_session),
@@ -262,6 +263,7 @@ pub fn parts(ca: &Ca, store: Arc<TestStore>, observe: Arc<dyn Fn(&Note) + Send +
         tls: ca.setup(&ca.site("beta")),
         peers: vec![listen()],
         peer_session: echo(),
+        pickup: None,
         locals: Vec::new(),
         time_high: UnixMillis(0),
         observe,

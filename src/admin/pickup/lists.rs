@@ -198,12 +198,15 @@ impl Shard {
     }
 }
 
+/// Takes a row by its name, key and value; whether it belongs to the page.
+type Add<'a> = &'a mut dyn FnMut(&str, &[u8], &[u8]) -> bool;
+
 /// Visits rows behind `after` whose names are their keys, until a page is full; says where it ended.
 fn by_name(
     snapshot: &dyn Snapshot,
     table: Table,
     listing: &NameListing,
-    add: &mut dyn FnMut(&str, &[u8], &[u8]) -> bool,
+    add: Add<'_>,
 ) -> Result<Option<String>, StoreFault> {
     let after = listing.after.as_deref().unwrap_or_default();
     let (mut taken, mut looked, mut last, mut next) = (0, 0, None, None);

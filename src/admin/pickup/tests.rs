@@ -240,6 +240,7 @@ fn nodes_and_clients_come_by_name_page_by_page() {
         enrolled_at: 1_000,
         revoked_at,
         registered_at: None,
+        tokens_from: None,
     };
     let client =
         ClientRow { token: Sha256Digest([0; 32]), enrolled_at: 1_000, revoked_at: Some(2_000) };

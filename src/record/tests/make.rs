@@ -181,7 +181,7 @@ fields! {
     InflightRow { epoch }
     BlobRow { digest, size, refs, owner }
     DoomedRow { size, owner }
-    IncomingRow { digest, source, reserved, offset, chain, expires_at }
+    IncomingRow { digest, source, reserved, offset, chain, expires_at, shard }
     SourceRow { blob, mismatches }
     CounterRow { count, bytes }
     PeerRow { name, pin, held, last_acked, forgotten }
@@ -193,7 +193,7 @@ fields! {
     RememberedRow { evicted_at, origin, origin_seq, seq }
     DueRow { key, segment, delivery }
     InflightFound { peer, seq, epoch, rows }
-    Recovery { meta, peers, counters, inflight, doomed, incoming, quarantined }
+    Recovery { meta, peers, counters, inflight, doomed, incoming, quarantined, clients }
     ReadAnswer { as_of, body }
     PeerConfig { name, address, pin, inbound_quota, rate_limit, window }
     Route { to, via }
@@ -271,6 +271,8 @@ variants! {
         Answer::Recovery(Make::make(g)),
         with!(g, Answer::Scrub { items, through, end }),
         Answer::Raw(Make::make(g)),
+        with!(g, Answer::Rows { rows, next }),
+        Answer::Count(Make::make(g)),
         with!(g, Answer::Expiry { rows, more, next }),
         Answer::Oldest(Make::make(g)),
         Answer::Kept(Make::make(g)),
@@ -329,6 +331,7 @@ variants! {
         with!(g, SessionEvent::Ask { ticket, question }),
         with!(g, SessionEvent::Act { ticket, act }),
         SessionEvent::Fault(Make::make(g)),
+        pickup::event(g),
     }
     Input: g {
         with!(g, Input::Connected { conn, identity, dialled }),
@@ -346,8 +349,11 @@ variants! {
         Input::Space(Make::make(g)),
         with!(g, Input::Export { job, step }),
         with!(g, Input::Clock { ahead }),
+        with!(g, Input::Skew { ahead }),
         { let _ = g; Input::Timer },
         { let _ = g; Input::Turn },
         { let _ = g; Input::Stop },
     }
 }
+
+mod pickup;

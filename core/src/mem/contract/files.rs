@@ -255,7 +255,15 @@ fn swept(store: &dyn Subject) {
     let row = BlobRow { digest, size: 7, refs: 1, owner: None };
     batch.put(Table::Blobs, &keys::blob(BlobNo(0x101)), &row);
     let chain = Vec::new();
-    let row = IncomingRow { digest, source: 1, reserved: 7, offset: 0, chain, expires_at: 1 };
+    let row = IncomingRow {
+        digest,
+        source: 1,
+        reserved: 7,
+        offset: 0,
+        chain,
+        expires_at: 1,
+        shard: None,
+    };
     batch.put(Table::Incoming, &keys::blob(BlobNo(0x201)), &row);
     batch.put(Table::Doomed, &keys::blob(BlobNo(0x301)), &DoomedRow { size: 7, owner: 0 });
     assert_eq!(store.commit(batch), Ok(()));

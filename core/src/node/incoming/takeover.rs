@@ -79,7 +79,10 @@ impl Node {
         let held = self.clock_held();
         let over = |item: &Item| {
             let at = item.row.expires_at;
-            item.writer.is_none() && at <= now.wall.0 && (at == 0 || !held)
+            item.row.shard.is_none()
+                && item.writer.is_none()
+                && at <= now.wall.0
+                && (at == 0 || !held)
         };
         let blobs: Vec<BlobNo> =
             self.incoming.items.iter().filter(|(_, i)| over(i)).map(|(b, _)| *b).collect();
@@ -91,7 +94,8 @@ impl Node {
     }
 
     pub(in crate::node) fn partials_deadline(&self) -> Option<u64> {
-        let waiting = self.incoming.items.values().filter(|i| i.writer.is_none());
+        let waits = |i: &&Item| i.row.shard.is_none() && i.writer.is_none();
+        let waiting = self.incoming.items.values().filter(waits);
         // What is over already goes in the next turn anyway.
         waiting.map(|i| i.row.expires_at).filter(|at| *at > self.now.wall.0).min()
     }

@@ -252,6 +252,7 @@ impl Play {
             offset,
             chain: Vec::new(),
             expires_at,
+            shard: None,
         };
         let mut draft = Draft::default();
         draft.put(Row::Incoming(blob, row));

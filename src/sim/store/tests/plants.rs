@@ -37,7 +37,15 @@ fn swept(plant: Option<Plant>) -> BTreeSet<u64> {
         store.plant(BlobNo(3), b"content");
         let mut partial = contract::numbered(1);
         let (chain, expires_at) = (Vec::new(), 1);
-        let row = IncomingRow { digest, source: 1, reserved: 7, offset: 0, chain, expires_at };
+        let row = IncomingRow {
+            digest,
+            source: 1,
+            reserved: 7,
+            offset: 0,
+            chain,
+            expires_at,
+            shard: None,
+        };
         partial.put(Table::Incoming, &key, &row);
         assert_eq!(store.commit(partial), Ok(()));
 

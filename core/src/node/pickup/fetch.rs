@@ -1,0 +1,273 @@
+//! Fetches: a token is redeemed in one commit, and what moves on the wire afterwards.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::jobs::{Job, Task};
+use super::overlay::{Stop, View};
+use super::shard::follow;
+use super::{No, PERSIST};
+use crate::id::{ConnId, TransferNo};
+use crate::ledger::Table;
+use crate::ledger::keys_pickup::{self, ShardKey};
+use crate::ledger::rows_pickup::{NodeRow, ShardRow, ShardState, TokenRow, TokenState};
+use crate::node::Node;
+use crate::node::types::{Action, Note};
+use crate::pickup::state::ShardEvent;
+use crate::pickup::{Answer, Command, FetchAsk, FetchEnd, PickupRefusal, Serve};
+use crate::session::SessionCommand;
+use crate::time::{Now, UnixMillis};
+
+/// A redeemed token whose shard is NODE_RECEIVING.
+#[derive(Clone, Debug)]
+pub(super) struct Fetch {
+    pub conn: ConnId,
+    pub shard: ShardKey,
+    /// When the kernel took bytes last, and when that was written last.
+    pub moved: UnixMillis,
+    pub written: UnixMillis,
+    /// Whether it has taken any.
+    pub any: bool,
+}
+
+impl Node {
+    pub(super) fn judge_fetch(
+        &mut self,
+        now: Now,
+        job: &Job,
+        ticket: TransferNo,
+        ask: &FetchAsk,
+        view: &View,
+        out: &mut Vec<Action>,
+    ) -> Result<(), Stop> {
+        // Everything is read before anything is spent.
+        let (node, nonce) = self.signed_rows(&ask.signed, view)?;
+        let token = match ask.token {
+            Some(hash) => {
+                self.row_of::<TokenRow>(view, Table::Tokens, &hash.0)?.map(|row| (hash, row))
+            }
+            None => None,
+        };
+        let row = match &token {
+            Some((_, token)) => self.row_of::<ShardRow>(view, Table::Shards, &token.shard)?,
+            None => None,
+        };
+        self.spend_nonce(now, &ask.signed, node.clone(), nonce)?;
+        self.intend(job);
+        let Some((hash, token)) = token else { return Err(no_token().into()) };
+        let shard = ShardKey::parse(&token.shard).ok_or_else(no_token)?;
+        let row = may_redeem(now, &token, &shard, row, node.as_ref(), &ask.signed.node)?;
+        let size = row.size.unwrap_or(0);
+        if ask.from.is_some_and(|from| from > size) {
+            let text = alloc::format!("the shard has {size} bytes");
+            return Err(No::new(PickupRefusal::Range, text).number(size).into());
+        }
+        let Some(body) = row.buffer else { return Err(no_token().into()) };
+        let used = TokenRow { state: TokenState::Redeemed, since: now.wall.0, ..token.clone() };
+        self.put_row(Table::Tokens, &keys_pickup::token(&hash), &used);
+        let after = ShardRow {
+            state: follow(Some(row.state), ShardEvent::Redeemed),
+            since: now.wall.0,
+            progress_at: now.wall.0,
+            redemption: token.redemption,
+            ..row.clone()
+        };
+        self.put_shard(now, &shard, Some(&row), after);
+        self.reset_fetches(&shard, out);
+        self.notify_redeemed(&shard, token.redemption);
+        let (conn, redemption) = (job.conn, token.redemption);
+        let (moved, written) = (now.wall, now.wall);
+        let fetch = Fetch { conn, shard: shard.clone(), moved, written, any: false };
+        self.pickup.fetches.insert(redemption, fetch);
+        self.pickup.serving.insert((conn, redemption));
+        self.pickup.told.redeemed += 1;
+        let serve = Box::new(Serve {
+            shard,
+            redemption,
+            body,
+            size,
+            sha256: row.sha256.unwrap_or(crate::id::Sha256Digest([0; 32])),
+            blake3: row.blake3.unwrap_or(crate::id::BlobDigest([0; 32])),
+        });
+        // If its commit fails, the job is judged again.
+        self.pickup_promise(conn, Answer::Serve { ticket, serve }, None);
+        Ok(())
+    }
+
+    /// A fetch is not known any more; whatever it still says changes nothing.
+    pub(super) fn fetch_forgotten(&mut self, redemption: u64) -> Option<Fetch> {
+        let fetch = self.pickup.fetches.remove(&redemption)?;
+        self.pickup.serving.remove(&(fetch.conn, redemption));
+        Some(fetch)
+    }
+
+    /// Fetches of a shard have no right to go on.
+    pub(super) fn reset_fetches(&mut self, shard: &ShardKey, out: &mut Vec<Action>) {
+        let of_it = self.pickup.fetches.iter().filter(|(_, fetch)| fetch.shard == *shard);
+        let all: Vec<u64> = of_it.map(|(redemption, _)| *redemption).collect();
+        for redemption in all {
+            let Some(fetch) = self.pickup.fetches.get(&redemption) else { continue };
+            let serving = self.pickup.serving.contains(&(fetch.conn, redemption));
+            let (conn, command) = (fetch.conn, Command::ResetFetch { redemption });
+            if serving && self.conns.contains_key(&conn) {
+                out.push(Action::Command(conn, SessionCommand::Pickup(Box::new(command))));
+            }
+            self.fetch_forgotten(redemption);
+        }
+    }
+
+    /// When the kernel took bytes of this redemption last.
+    pub(super) fn moved_at(&self, redemption: u64) -> Option<UnixMillis> {
+        self.pickup.fetches.get(&redemption).map(|fetch| fetch.moved)
+    }
+
+    pub(super) fn fetch_moved(&mut self, now: Now, conn: ConnId, redemption: u64) {
+        let Some(fetch) = self.pickup.fetches.get_mut(&redemption) else { return };
+        if fetch.conn != conn {
+            return;
+        }
+        (fetch.moved, fetch.any) = (now.wall, true);
+        if now.wall.since(fetch.written) >= PERSIST {
+            fetch.written = now.wall;
+            let shard = fetch.shard.clone();
+            self.pickup_job(conn, Task::Moved { shard, redemption, at: now.wall });
+        }
+    }
+
+    pub(super) fn judge_moved(
+        &mut self,
+        now: Now,
+        shard: &ShardKey,
+        redemption: u64,
+        at: UnixMillis,
+        view: &View,
+    ) -> Result<(), Stop> {
+        let row: Option<ShardRow> = self.row_of(view, Table::Shards, &shard.key())?;
+        if let Some(row) = row.filter(|row| is_of(row, redemption)) {
+            let after = ShardRow { progress_at: row.progress_at.max(at.0), ..row.clone() };
+            self.put_shard(now, shard, Some(&row), after);
+        }
+        Ok(())
+    }
+
+    /// A fetch is over on the wire.
+    pub(super) fn fetch_ended(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        redemption: u64,
+        end: FetchEnd,
+        out: &mut Vec<Action>,
+    ) {
+        if !self.pickup.serving.remove(&(conn, redemption)) {
+            return;
+        }
+        let Some(fetch) = self.pickup.fetches.get_mut(&redemption) else { return };
+        let moved = match end {
+            FetchEnd::Whole => {
+                // What the node says of it is waited for: that long from now.
+                fetch.moved = now.wall;
+                return;
+            }
+            FetchEnd::Broken { moved } => moved > 0 || fetch.any,
+            FetchEnd::Unreadable(fault) => {
+                let text = alloc::format!(
+                    "shard {} {} {} for {} could not be served: {fault}",
+                    fetch.shard.file_id(),
+                    fetch.shard.version(),
+                    fetch.shard.index(),
+                    fetch.shard.node()
+                );
+                out.push(Action::Note(Note::Warn { code: "shard_unreadable", text }));
+                false
+            }
+        };
+        let shard = fetch.shard.clone();
+        self.pickup_job(conn, Task::FetchBroken { shard, redemption, moved });
+    }
+
+    /// A connection is gone: what it was served broke off.
+    pub(super) fn fetches_cut(&mut self, conn: ConnId) {
+        let mine = self.pickup.serving.range((conn, 0)..=(conn, u64::MAX));
+        let mine: Vec<u64> = mine.map(|(_, redemption)| *redemption).collect();
+        for redemption in mine {
+            self.pickup.serving.remove(&(conn, redemption));
+            let Some(fetch) = self.pickup.fetches.get(&redemption) else { continue };
+            let (shard, moved) = (fetch.shard.clone(), fetch.any);
+            self.pickup_job(conn, Task::FetchBroken { shard, redemption, moved });
+        }
+    }
+
+    /// Back to RELAY_BUFFERED, if it is still this fetch that the shard is in (P4).
+    pub(super) fn judge_fetch_broken(
+        &mut self,
+        now: Now,
+        job: &Job,
+        shard: &ShardKey,
+        redemption: u64,
+        moved: bool,
+        view: &View,
+    ) -> Result<(), Stop> {
+        let row: Option<ShardRow> = self.row_of(view, Table::Shards, &shard.key())?;
+        self.fetch_forgotten(redemption);
+        let Some(row) = row.filter(|row| is_of(row, redemption)) else { return Ok(()) };
+        self.intend(job);
+        self.pickup.told.broken += 1;
+        let mut after = row.clone();
+        if !moved {
+            after.waits = row.waits.saturating_add(1);
+            after.notify_after = self.wait_after(now, after.waits);
+        }
+        self.give_back(now, shard, &row, after, ShardEvent::Returned);
+        Ok(())
+    }
+}
+
+/// Whether the shard is being fetched under this number.
+pub(super) fn is_of(row: &ShardRow, redemption: u64) -> bool {
+    row.state == ShardState::NodeReceiving && row.redemption == redemption
+}
+
+/// The shard, if this token is good for it: judged in the order 404, 403, 409, 410.
+fn may_redeem(
+    now: Now,
+    token: &TokenRow,
+    shard: &ShardKey,
+    row: Option<ShardRow>,
+    node: Option<&NodeRow>,
+    signer: &str,
+) -> Result<ShardRow, No> {
+    if token.state == TokenState::Replaced || (replaced(token, node) && shard.node() == signer) {
+        return Err(no_token());
+    }
+    if shard.node() != signer {
+        return Err(No::new(PickupRefusal::Forbidden, "the token is of another node"));
+    }
+    if token.state == TokenState::Redeemed {
+        return Err(No::new(PickupRefusal::TokenUsed, "the token was used"));
+    }
+    if token.expires_at <= now.wall.0 {
+        return Err(No::new(PickupRefusal::TokenExpired, "the token's time is over"));
+    }
+    let row = row.filter(|row| row.generation == token.generation).ok_or_else(no_token)?;
+    if row.state != ShardState::RelayBuffered {
+        let text = alloc::format!("the shard is {}", row.state);
+        return Err(No::new(PickupRefusal::TokenUsed, text));
+    }
+    if row.redemption != token.redemption {
+        return Err(no_token());
+    }
+    Ok(row)
+}
+
+/// Whether the node has registered since the token was minted, before its time was over.
+pub(super) fn replaced(token: &TokenRow, node: Option<&NodeRow>) -> bool {
+    let Some(node) = node else { return false };
+    token.state == TokenState::Live
+        && token.redemption < node.tokens_from.unwrap_or(0)
+        && token.expires_at > node.registered_at.unwrap_or(0)
+}
+
+fn no_token() -> No {
+    No::new(PickupRefusal::NotFound, "there is no such token")
+}

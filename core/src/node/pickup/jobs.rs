@@ -1,0 +1,517 @@
+//! The way of a job: which rows it rests on, when they are read, when it is judged.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::overlay::{Place, Stop, View};
+use super::{Command, No, SOON};
+use crate::id::{BatchNo, BlobDigest, BlobNo, ConnId, ReadNo, Sha256Digest, TransferNo};
+use crate::ledger::Table;
+use crate::ledger::keys_pickup::{self, ShardKey};
+use crate::ledger::keys_upkeep::ExpiryKind;
+use crate::ledger::read::{Answer as Rows, ReadRequest};
+use crate::node::stage::Intent;
+use crate::node::types::{Action, Note};
+use crate::node::{Asked, Node};
+use crate::pickup::{
+    AckAsk, BrokenUpload, FetchAsk, Operator, OperatorAct, PickupRefusal, Signed, TokenOffer,
+    UploadAsk,
+};
+use crate::session::{Content, SessionCommand};
+use crate::store::Errand;
+use crate::time::{Now, UnixMillis};
+
+/// Jobs of one read.
+const AT_ONCE: usize = 256;
+/// Rows that a job stages at most.
+const ROWS: usize = 24;
+
+/// Something to be judged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::node) struct Job {
+    /// Who asked.
+    pub(super) conn: ConnId,
+    pub(super) keys: Vec<Place>,
+    pub(super) task: Task,
+}
+
+/// What.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Task {
+    Upload {
+        ticket: TransferNo,
+        ask: Box<UploadAsk>,
+    },
+    Extend {
+        ticket: TransferNo,
+        blob: BlobNo,
+    },
+    Checkpoint {
+        blob: BlobNo,
+        offset: u64,
+        chain: Vec<u8>,
+    },
+    Whole {
+        ticket: TransferNo,
+        blob: BlobNo,
+        size: u64,
+        sha256: Sha256Digest,
+        blake3: BlobDigest,
+    },
+    Broken {
+        ticket: TransferNo,
+        blob: BlobNo,
+        why: BrokenUpload,
+    },
+    /// The writer is gone without a word.
+    Quit {
+        blob: BlobNo,
+    },
+    /// Content is given up after a failed commit.
+    Discard {
+        shard: ShardKey,
+        blob: BlobNo,
+    },
+    Head {
+        ticket: TransferNo,
+        shard: ShardKey,
+        client: Option<Sha256Digest>,
+    },
+    Slot {
+        ticket: TransferNo,
+        shard: ShardKey,
+        client: Option<Sha256Digest>,
+        size: u64,
+    },
+    Fetch {
+        ticket: TransferNo,
+        ask: Box<FetchAsk>,
+    },
+    /// Bytes of a fetch have moved, long after that was written last.
+    Moved {
+        shard: ShardKey,
+        redemption: u64,
+        at: UnixMillis,
+    },
+    /// A fetch broke off.
+    FetchBroken {
+        shard: ShardKey,
+        redemption: u64,
+        moved: bool,
+    },
+    Subscribe {
+        ticket: TransferNo,
+        signed: Signed,
+    },
+    Register {
+        node: String,
+        tokens: Vec<TokenOffer>,
+        owed: u64,
+    },
+    Ack(Box<AckAsk>),
+    Operator {
+        ticket: TransferNo,
+        act: Box<Operator>,
+    },
+    /// A shard that a node may be notified of.
+    Notify {
+        shard: ShardKey,
+        session: u64,
+    },
+    Deadline {
+        at: UnixMillis,
+        shard: ShardKey,
+    },
+    /// A row of `expiry`, with its key there and its key in its own table.
+    Expire {
+        kind: ExpiryKind,
+        expiry: Vec<u8>,
+        key: Vec<u8>,
+    },
+}
+
+/// What a read of pickup is for.
+#[derive(Clone, Debug)]
+pub(in crate::node) enum Reading {
+    /// Rows of jobs.
+    Jobs(Vec<Job>),
+    /// Shards whose deadlines are over.
+    Deadlines,
+    /// Shards of a node, for the session of that number.
+    Page(String, u64),
+    /// How many there are, for whoever registers.
+    Owed(ConnId, String, Vec<TokenOffer>),
+    /// Nonces that are spent, to be counted.
+    Nonces,
+    /// Nonces that are over while nothing else expires.
+    OldNonces,
+}
+
+impl Node {
+    pub(super) fn pickup_job(&mut self, conn: ConnId, task: Task) {
+        let keys = self.keys_of(&task);
+        self.pickup.waiting.push_back(Job { conn, keys, task });
+    }
+
+    /// Relief of a failed commit comes back.
+    pub(in crate::node) fn pickup_again(&mut self, job: Job) {
+        self.pickup.again.push_back(job);
+    }
+
+    /// If its commit fails, this is judged again.
+    pub(super) fn intend(&mut self, job: &Job) {
+        self.stage.intend(Intent::Pickup(Box::new(job.clone())));
+    }
+
+    fn keys_of(&self, task: &Task) -> Vec<Place> {
+        let shard = |shard: &ShardKey| (Table::Shards, shard.key().to_vec());
+        let node = |id: &str| (Table::Nodes, keys_pickup::node(id).to_vec());
+        let signed = |s: &Signed| {
+            [node(&s.node), (Table::Nonces, keys_pickup::nonce(&s.node, &s.nonce).to_vec())]
+        };
+        match task {
+            Task::Upload { ask, .. } => [node(ask.shard.node()), shard(&ask.shard)].into(),
+            Task::Slot { shard: key, .. } => [node(key.node()), shard(key)].into(),
+            Task::Extend { blob, .. }
+            | Task::Checkpoint { blob, .. }
+            | Task::Whole { blob, .. }
+            | Task::Broken { blob, .. } => {
+                self.pickup.uploads.get(blob).map(|u| shard(&u.shard)).into_iter().collect()
+            }
+            Task::Quit { .. } => Vec::new(),
+            Task::Discard { shard: key, .. }
+            | Task::Head { shard: key, .. }
+            | Task::Moved { shard: key, .. }
+            | Task::FetchBroken { shard: key, .. }
+            | Task::Notify { shard: key, .. }
+            | Task::Deadline { shard: key, .. } => [shard(key)].into(),
+            Task::Fetch { ask, .. } => {
+                let token = ask.token.map(|hash| (Table::Tokens, hash.0.to_vec()));
+                signed(&ask.signed).into_iter().chain(token).collect()
+            }
+            Task::Subscribe { signed: s, .. } => signed(s).into(),
+            Task::Register { node: id, .. } => [node(id)].into(),
+            Task::Ack(ask) => [shard(&ask.shard)].into(),
+            Task::Operator { act, .. } => match &act.act {
+                OperatorAct::EnrolNode { id, .. } | OperatorAct::RevokeNode { id, .. } => {
+                    [node(id)].into()
+                }
+                OperatorAct::EnrolClient { .. } | OperatorAct::RevokeClient { .. } => Vec::new(),
+                OperatorAct::RetryShard { shard: key }
+                | OperatorAct::AbandonShard { shard: key } => [shard(key)].into(),
+            },
+            Task::Expire { kind, key, .. } => {
+                let table = super::expire::table_of(*kind);
+                table.map(|table| (table, key.clone())).into_iter().collect()
+            }
+        }
+    }
+
+    /// Asks for the rows of jobs that wait, one read at a time.
+    pub(super) fn read_jobs(&mut self, out: &mut Vec<Action>) {
+        let idle = !self.pickup.reading && self.pickup.found.is_empty();
+        if !idle || (self.pickup.waiting.is_empty() && self.pickup.again.is_empty()) {
+            return;
+        }
+        let mut jobs: Vec<Job> = Vec::new();
+        while jobs.len() < AT_ONCE {
+            let next = self.pickup.again.pop_front().or_else(|| self.pickup.waiting.pop_front());
+            let Some(job) = next else { break };
+            jobs.push(job);
+        }
+        let places = jobs.iter().flat_map(|job| job.keys.clone()).collect();
+        self.pickup.reading = true;
+        self.ask(Asked::Pickup(Reading::Jobs(jobs)), ReadRequest::Raw(places), out);
+    }
+
+    /// A read is answered; whether the overlay is to be kept for it.
+    pub(in crate::node) fn pickup_read(
+        &mut self,
+        now: Now,
+        read: ReadNo,
+        as_of: BatchNo,
+        reading: Reading,
+        answer: Rows,
+    ) -> bool {
+        match (reading, answer) {
+            (Reading::Jobs(jobs), Rows::Raw(rows)) => {
+                self.pickup.reading = false;
+                let mut rows = rows.into_iter();
+                let last = jobs.len().saturating_sub(1);
+                for (i, job) in jobs.into_iter().enumerate() {
+                    let rows = job.keys.iter().cloned().zip(rows.by_ref()).collect();
+                    let view = View { as_of, rows };
+                    self.pickup.found.push_back((job, view, (i == last).then_some(read)));
+                }
+                return true;
+            }
+            (Reading::Deadlines, Rows::Rows { rows, next }) => {
+                self.deadlines_read(as_of, rows, next);
+            }
+            (Reading::Page(node, session), Rows::Rows { rows, next }) => {
+                self.page_read(&node, session, rows, next);
+            }
+            (Reading::Owed(conn, node, tokens), Rows::Count(owed)) => {
+                self.pickup_job(conn, Task::Register { node, tokens, owed });
+            }
+            (Reading::Nonces, Rows::Rows { rows, next }) => self.nonces_read(as_of, rows, next),
+            (Reading::OldNonces, Rows::Expiry { rows, more, .. }) => {
+                self.old_nonces_read(now, rows, more);
+            }
+            (reading, answer) => unreachable!("{reading:?} was answered by {answer:?}"),
+        }
+        false
+    }
+
+    /// A read is void.
+    pub(in crate::node) fn pickup_unread(&mut self, reading: Reading) {
+        match reading {
+            Reading::Jobs(jobs) => {
+                self.pickup.reading = false;
+                for job in jobs.into_iter().rev() {
+                    self.pickup.waiting.push_front(job);
+                }
+            }
+            Reading::Page(node, session) => self.page_unread(&node, session),
+            Reading::Owed(conn, node, tokens) => {
+                self.pickup_job(conn, Task::Register { node, tokens, owed: 0 });
+            }
+            // They begin anew.
+            Reading::Deadlines | Reading::Nonces | Reading::OldNonces => {}
+        }
+    }
+
+    /// Judges what was read, as far as the batch has room.
+    pub(super) fn judge_jobs(&mut self, now: Now, out: &mut Vec<Action>) {
+        while let Some((job, ..)) = self.pickup.found.front() {
+            let fits = match is_growth(&job.task) {
+                true => self.stage.growth_room(ROWS),
+                false => self.stage.room(ROWS),
+            };
+            if !fits || (touches_nonces(&job.task) && !self.pickup.nonces.counted) {
+                return;
+            }
+            let Some((mut job, view, done)) = self.pickup.found.pop_front() else { return };
+            match self.judge_job(now, &job, &view, out) {
+                Ok(()) => {}
+                Err(Stop::Row(place)) => {
+                    job.keys.push(place);
+                    self.pickup.again.push_back(job);
+                }
+                Err(Stop::No(no)) => self.job_refused(&job, no, out),
+                Err(Stop::Unreadable(place)) => {
+                    let text = alloc::format!("a row of {} cannot be read", place.0);
+                    self.puts_aside([place]);
+                    let no = No::new(PickupRefusal::Unavailable, text).after(SOON);
+                    self.job_refused(&job, no, out);
+                }
+            }
+            if let Some(read) = done {
+                self.pickup_closed(read);
+            }
+        }
+        self.more |= !self.pickup.again.is_empty() || !self.pickup.waiting.is_empty();
+    }
+
+    fn judge_job(
+        &mut self,
+        now: Now,
+        job: &Job,
+        view: &View,
+        out: &mut Vec<Action>,
+    ) -> Result<(), Stop> {
+        let conn = job.conn;
+        if needs_its_connection(&job.task) {
+            if !self.conns.contains_key(&conn) {
+                self.drop_parked(&job.task, out);
+                return Ok(());
+            }
+            if self.stopping {
+                return Err(No::stopping().into());
+            }
+        }
+        match &job.task {
+            Task::Upload { ticket, ask } => self.judge_upload(now, conn, *ticket, ask, view, out),
+            Task::Extend { blob, .. } => self.judge_extend(conn, *blob, view),
+            Task::Checkpoint { blob, offset, chain } => {
+                self.judge_checkpoint(now, conn, *blob, *offset, chain, view)
+            }
+            Task::Whole { ticket, blob, size, sha256, blake3 } => {
+                let found = (*size, *sha256, *blake3);
+                self.judge_whole(now, job, *ticket, *blob, found, view)
+            }
+            Task::Broken { ticket, blob, why } => {
+                self.judge_broken(now, job, *ticket, *blob, why, view, out)
+            }
+            Task::Quit { blob } => {
+                self.writer_quit(conn, *blob);
+                Ok(())
+            }
+            Task::Discard { shard, blob } => self.judge_discard(now, job, shard, *blob, view),
+            Task::Head { ticket, shard, client } => {
+                self.judge_head(conn, *ticket, shard, *client, view)
+            }
+            Task::Slot { ticket, shard, client, size } => {
+                self.judge_slot(now, conn, *ticket, (shard, *client, *size), view)
+            }
+            Task::Fetch { ticket, ask } => self.judge_fetch(now, job, *ticket, ask, view, out),
+            Task::Moved { shard, redemption, at } => {
+                self.judge_moved(now, shard, *redemption, *at, view)
+            }
+            Task::FetchBroken { shard, redemption, moved } => {
+                self.judge_fetch_broken(now, job, shard, *redemption, *moved, view)
+            }
+            Task::Subscribe { ticket, signed } => {
+                self.judge_subscribe(now, job, *ticket, signed, view)
+            }
+            Task::Register { node, tokens, owed } => {
+                self.judge_register(now, job, node, tokens, *owed, view, out)
+            }
+            Task::Ack(ask) => self.judge_ack(now, job, ask, view),
+            Task::Operator { ticket, act } => {
+                self.judge_operator(now, job, *ticket, act, view, out)
+            }
+            Task::Notify { shard, session } => self.judge_notify(now, shard, *session, view),
+            Task::Deadline { at, shard } => self.judge_deadline(now, job, *at, shard, view, out),
+            Task::Expire { kind, expiry, key } => {
+                self.judge_expire(now, job, *kind, expiry, key, view)
+            }
+        }
+    }
+
+    /// A job is refused: whoever asked is told, and what was parked for it is let go.
+    fn job_refused(&mut self, job: &Job, no: No, out: &mut Vec<Action>) {
+        self.drop_parked(&job.task, out);
+        let ticket = match &job.task {
+            Task::Upload { ticket, .. }
+            | Task::Extend { ticket, .. }
+            | Task::Whole { ticket, .. }
+            | Task::Broken { ticket, .. }
+            | Task::Head { ticket, .. }
+            | Task::Slot { ticket, .. }
+            | Task::Fetch { ticket, .. }
+            | Task::Subscribe { ticket, .. }
+            | Task::Operator { ticket, .. } => *ticket,
+            Task::Ack(ask) => return self.ack_refused(job.conn, ask, no, out),
+            Task::Register { .. } => {
+                return self.close_ws(job.conn, 1008, &no.text, out);
+            }
+            Task::Notify { shard, session } => return self.judged(shard.node(), *session),
+            Task::Deadline { .. } => return self.pickup.sweep.judged(),
+            Task::Checkpoint { .. }
+            | Task::Quit { .. }
+            | Task::Discard { .. }
+            | Task::Moved { .. }
+            | Task::FetchBroken { .. }
+            | Task::Expire { .. } => return,
+        };
+        self.pickup_refuse(job.conn, ticket, no, out);
+    }
+
+    fn drop_parked(&mut self, task: &Task, out: &mut Vec<Action>) {
+        if let Task::Upload { ask, .. } = task
+            && let Some((Content::Parked(handle), ..)) = &ask.whole
+        {
+            out.push(Action::Errand(Errand::Unpark(*handle)));
+        }
+    }
+
+    pub(super) fn pickup_refuse(
+        &mut self,
+        conn: ConnId,
+        ticket: TransferNo,
+        no: No,
+        out: &mut Vec<Action>,
+    ) {
+        self.count_pickup_refusal(&no, out);
+        if self.conns.contains_key(&conn) {
+            out.push(Action::Command(conn, no.command(ticket)));
+        }
+    }
+
+    pub(super) fn ack_refused(
+        &mut self,
+        conn: ConnId,
+        ask: &AckAsk,
+        no: No,
+        out: &mut Vec<Action>,
+    ) {
+        self.count_pickup_refusal(&no, out);
+        let (ack, refusal, text) = (Box::new(ask.clone()), no.refusal, no.text);
+        let command = Command::AckRefused { ack, refusal, text };
+        if self.conns.contains_key(&conn) {
+            out.push(Action::Command(conn, SessionCommand::Pickup(Box::new(command))));
+        }
+    }
+
+    fn count_pickup_refusal(&mut self, no: &No, out: &mut Vec<Action>) {
+        let at = PickupRefusal::ALL.iter().position(|r| *r == no.refusal);
+        if let Some(count) = at.and_then(|at| self.pickup.told.refusals.get_mut(at)) {
+            *count += 1;
+        }
+        let (code, peer, text) = (no.refusal.word(), String::new(), no.text.clone());
+        out.push(Action::Note(Note::Refused { code, peer, text }));
+    }
+}
+
+/// Whether it makes the ledger or the store grow.
+fn is_growth(task: &Task) -> bool {
+    match task {
+        Task::Upload { .. } | Task::Extend { .. } | Task::Whole { .. } | Task::Slot { .. } => true,
+        Task::Operator { act, .. } => match act.act {
+            OperatorAct::EnrolNode { .. } | OperatorAct::EnrolClient { .. } => true,
+            OperatorAct::RevokeNode { .. }
+            | OperatorAct::RevokeClient { .. }
+            | OperatorAct::RetryShard { .. }
+            | OperatorAct::AbandonShard { .. } => false,
+        },
+        Task::Checkpoint { .. }
+        | Task::Broken { .. }
+        | Task::Quit { .. }
+        | Task::Discard { .. }
+        | Task::Head { .. }
+        | Task::Fetch { .. }
+        | Task::Moved { .. }
+        | Task::FetchBroken { .. }
+        | Task::Subscribe { .. }
+        | Task::Register { .. }
+        | Task::Ack(_)
+        | Task::Notify { .. }
+        | Task::Deadline { .. }
+        | Task::Expire { .. } => false,
+    }
+}
+
+/// Whether a nonce is spent or removed by it.
+fn touches_nonces(task: &Task) -> bool {
+    matches!(
+        task,
+        Task::Fetch { .. } | Task::Subscribe { .. } | Task::Expire { kind: ExpiryKind::Nonce, .. }
+    )
+}
+
+/// Whether it is for nothing once whoever asked is gone, and not begun when this site is stopping.
+fn needs_its_connection(task: &Task) -> bool {
+    match task {
+        Task::Upload { .. }
+        | Task::Head { .. }
+        | Task::Slot { .. }
+        | Task::Fetch { .. }
+        | Task::Subscribe { .. }
+        | Task::Register { .. }
+        | Task::Operator { .. } => true,
+        Task::Extend { .. }
+        | Task::Checkpoint { .. }
+        | Task::Whole { .. }
+        | Task::Broken { .. }
+        | Task::Quit { .. }
+        | Task::Discard { .. }
+        | Task::Moved { .. }
+        | Task::FetchBroken { .. }
+        | Task::Ack(_)
+        | Task::Notify { .. }
+        | Task::Deadline { .. }
+        | Task::Expire { .. } => false,
+    }
+}
