@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 
 use consign_core::act::Action;
 use consign_core::code::Refusal;
-use consign_core::node::{PeerStatus, Status};
+use consign_core::ledger::rows_pickup::ShardState;
+use consign_core::node::{PeerStatus, PickupStatus, Status};
+use consign_core::pickup::PickupRefusal;
 
 use super::AdminContext;
 
@@ -68,7 +70,67 @@ pub(super) fn text(status: &Status, context: &AdminContext) -> String {
     for (action, count) in Action::ALL.iter().zip(status.acts) {
         page.sample("consign_acts_total", &[("action", action.word())], count);
     }
+    pickup(&mut page, &status.pickup);
     page.0
+}
+
+fn pickup(page: &mut Page, pickup: &PickupStatus) {
+    let families = [
+        ("consign_shards", "Shards by state."),
+        ("consign_shard_bytes", "Bytes held or reserved for them."),
+    ];
+    for (at, (name, help)) in families.into_iter().enumerate() {
+        page.family(name, "gauge", help);
+        for (state, count) in ShardState::ALL.iter().zip(pickup.shards) {
+            let value = if at == 0 { count.count } else { count.bytes };
+            page.sample(name, &[("state", state.word())], value);
+        }
+    }
+    let gauges = [
+        ("consign_upload_buffer_used_bytes", "Bytes held or reserved for shards.", pickup.used),
+        ("consign_upload_buffer_limit_bytes", "buffer.max_bytes.", pickup.limit),
+        ("consign_notify_subscribers", "Nodes that are registered now.", pickup.sessions),
+        ("consign_pickup_clients", "Clients that may upload.", pickup.clients),
+        ("consign_uploads_active", "Uploads under way.", pickup.uploads),
+        ("consign_fetches_active", "Fetches under way.", pickup.fetches),
+        ("consign_notifications_unanswered", "Notifications without an answer.", pickup.unanswered),
+    ];
+    for (name, help, value) in gauges {
+        page.family(name, "gauge", help);
+        page.sample(name, &[], value);
+    }
+    let counters = [
+        ("consign_uploads_stored_total", "Uploads stored since the start.", pickup.stored),
+        (
+            "consign_fetch_tokens_issued_total",
+            "Notifications since the start, each with its token.",
+            pickup.notified,
+        ),
+        (
+            "consign_fetch_tokens_redeemed_total",
+            "Tokens redeemed since the start.",
+            pickup.redeemed,
+        ),
+        (
+            "consign_fetch_tokens_unused_total",
+            "Tokens that ran out while their node was there.",
+            pickup.unused,
+        ),
+        ("consign_fetches_broken_total", "Fetches that broke off since the start.", pickup.broken),
+    ];
+    for (name, help, value) in counters {
+        page.family(name, "counter", help);
+        page.sample(name, &[], value);
+    }
+    page.family("consign_shard_acks_total", "counter", "Acks of nodes since the start.");
+    for (status, count) in [("verified", pickup.acks.0), ("failed", pickup.acks.1)] {
+        page.sample("consign_shard_acks_total", &[("status", status)], count);
+    }
+    let help = "Requests of pickup refused since the start.";
+    page.family("consign_pickup_refusals_total", "counter", help);
+    for (refusal, count) in PickupRefusal::ALL.iter().zip(pickup.refusals) {
+        page.sample("consign_pickup_refusals_total", &[("code", refusal.word())], count);
+    }
 }
 
 fn deliveries(page: &mut Page, peers: &[PeerStatus]) {
@@ -152,6 +214,13 @@ mod tests {
         }
         for action in Action::ALL {
             assert!(text.contains(&format!("consign_acts_total{{action=\"{action}\"}} 0\n")));
+        }
+        for refusal in PickupRefusal::ALL {
+            let series = format!("consign_pickup_refusals_total{{code=\"{refusal}\"}} 0\n");
+            assert!(text.contains(&series), "{series}");
+        }
+        for state in ShardState::ALL {
+            assert!(text.contains(&format!("consign_shards{{state=\"{state}\"}} 0\n")));
         }
         for peer in ["beta", "gamma"] {
             for state in STATES {

@@ -11,6 +11,7 @@ use consign_core::http::rfc3339;
 use consign_core::node;
 use consign_core::time::UnixMillis;
 
+use super::pickup::status::Pickup;
 use crate::watch::WatchState;
 
 /// What became of a submission.
@@ -193,6 +194,9 @@ pub struct Status {
     /// Watched directories.
     #[serde(default)]
     pub watch: Vec<Watch>,
+    /// Shards for nodes that are away.
+    #[serde(default)]
+    pub pickup: Pickup,
 }
 
 /// A watched directory.
@@ -406,6 +410,7 @@ impl Status {
             },
             peers: node.peers.iter().map(Peer::of).collect(),
             watch: context.watch.all().into_iter().map(Watch::of).collect(),
+            pickup: Pickup::of(&node.pickup),
         }
     }
 }

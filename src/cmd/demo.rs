@@ -1,8 +1,10 @@
 //! `consign demo`: two real sites in this process, one on each runtime, with their own authority, real
 //! sockets, mutual TLS, ledgers and files. Content goes from alpha to beta and some of it back, is
-//! watched until it is delivered, then fetched at the far end and compared.
+//! watched until it is delivered, then fetched at the far end and compared. Then a shard is uploaded to
+//! alpha for a node that is off, and picked up when the node comes.
 
 mod items;
+mod shard;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -82,9 +84,13 @@ fn perform(args: &DemoArgs, talk: bool) -> Result<Report, Trouble> {
         let listen = ready.listen.first().map_or_else(String::new, ToString::to_string);
         say(&format!("{}  peers at {listen}", ready.line()));
     }
-    let results = sites.relay(&lots, Live::new(talk), &say);
+    let results = sites.relay(&lots, Live::new(talk), &say).and_then(|results| {
+        let picked = shard::perform(&sites.alpha, &dir, &sites.interrupted, &say)?;
+        Ok((results, picked))
+    });
     sites.stop()?;
-    Ok(Report { dir, lots, results: results? })
+    let (results, picked) = results?;
+    Ok(Report { dir, lots, results, picked })
 }
 
 /// A new or empty directory.
@@ -140,8 +146,8 @@ impl Sites {
         };
         make("alpha", at_alpha, format!("beta={at_beta}"), None)?;
         make("beta", at_beta, format!("alpha={at_alpha}"), Some(dir.join("alpha")))?;
-        let alpha = start_site(&dir.join("alpha"), Runtime::Smol)?;
-        let beta = match start_site(&dir.join("beta"), Runtime::Std) {
+        let alpha = start_site(&dir.join("alpha"), Runtime::Smol, "127.0.0.1:0")?;
+        let beta = match start_site(&dir.join("beta"), Runtime::Std, "off") {
             Ok(beta) => beta,
             Err(trouble) => {
                 alpha.stop();
@@ -245,11 +251,12 @@ impl Sites {
     }
 }
 
-fn start_site(dir: &Path, runtime: Runtime) -> Result<Daemon, Trouble> {
+fn start_site(dir: &Path, runtime: Runtime, pickup: &str) -> Result<Daemon, Trouble> {
     let mut layers = Layers::default();
     let mut set = |key: &str, value: &str| layers.flag(key, "consign demo", value);
     set("node.runtime", runtime.word());
     set("listen.web", "off");
+    set("listen.pickup", pickup);
     // The demo is to run on small disks, too.
     set("storage.min_free", "16MiB");
     set("limits.ballast", "1MiB");
@@ -332,12 +339,14 @@ struct Report {
     dir: PathBuf,
     lots: [Lot; 2],
     results: Vec<Outcome>,
+    picked: shard::PickedUp,
 }
 
 impl Report {
     fn is_good(&self) -> bool {
         let mut pairs = self.lots.iter().zip(&self.results);
-        self.results.len() == self.lots.len()
+        self.picked.is_good()
+            && self.results.len() == self.lots.len()
             && pairs.all(|(lot, outcome)| outcome.equal == lot.items.len() as u64)
     }
 
@@ -364,6 +373,7 @@ impl Report {
             "dir": self.dir.display().to_string(),
             "good": self.is_good(),
             "directions": lots.collect::<Vec<_>>(),
+            "shard": self.picked.json(),
         })
     }
 
@@ -394,10 +404,12 @@ impl Report {
         let table = human::table(&head, &rows.collect::<Vec<_>>());
         let dir = init::shown(&self.dir);
         format!(
-            "\n{table}\nBoth sites are in {dir}. To look around, each serve in a terminal of its \
+            "\n{table}\n{}\n\nBoth sites are in {dir}. To look around, each serve in a terminal of its \
              own:\n  consign serve -c {dir}/alpha\n  consign serve -c {dir}/beta\n  \
-             consign -c {dir}/beta ls\n  consign -c {dir}/alpha status\nrm -r {dir} takes it all \
-             away.\n"
+             consign -c {dir}/beta ls\n  consign -c {dir}/alpha status\n  consign -c {dir}/alpha \
+             pickup shards ls\nrm -r {dir} takes it all \
+             away.\n",
+            self.picked.text(),
         )
     }
 }

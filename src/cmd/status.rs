@@ -4,8 +4,11 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
+use consign_core::ledger::rows_pickup::ShardState;
 
 use super::screen::{Screen, standard};
+
+use crate::admin::pickup::status::Pickup;
 use crate::admin::shapes::{Count, Peer, Status};
 use crate::client::Api;
 use crate::exit::{Exit, Failure, Global};
@@ -112,6 +115,7 @@ fn text(status: &Status, before: Option<(&Status, Duration)>, now: SystemTime) -
     text.push('\n');
     if status.peers.is_empty() {
         text.push_str("no peers\n");
+        push_pickup(&mut text, &status.pickup);
         push_watched(&mut text, status);
         return text;
     }
@@ -127,8 +131,33 @@ fn text(status: &Status, before: Option<(&Status, Duration)>, now: SystemTime) -
         })
         .collect();
     text.push_str(&human::table(&head(before.is_some()), &rows));
+    push_pickup(&mut text, &status.pickup);
     push_watched(&mut text, status);
     text
+}
+
+/// Shards, if there are any or could be.
+fn push_pickup(text: &mut String, pickup: &Pickup) {
+    if !pickup.is_used() {
+        return;
+    }
+    let (used, limit) = (human::bytes(pickup.used), human::bytes(pickup.limit));
+    text.push_str(&format!("pickup  {used} of {limit}      "));
+    let words = [
+        (ShardState::RelayBuffered, "waiting"),
+        (ShardState::Uploading, "uploading"),
+        (ShardState::NodeReceiving, "in transit"),
+        (ShardState::NodeStored, "stored"),
+        (ShardState::RelayCleanup, "given up"),
+    ];
+    let shown: Vec<String> = words
+        .iter()
+        .map(|(state, word)| (pickup.count(*state), word))
+        .filter(|(count, word)| *count > 0 || **word == "waiting")
+        .map(|(count, word)| format!("{} {word}", human::thousands(count)))
+        .collect();
+    text.push_str(&shown.join(", "));
+    text.push_str(&format!("      {} here\n", human::count(pickup.sessions, "node")));
 }
 
 /// Watched directories, if there are any.

@@ -13,6 +13,7 @@ mod http;
 mod inbox;
 mod kill;
 mod mixed;
+mod pickup;
 mod record;
 mod refuse;
 mod resume;

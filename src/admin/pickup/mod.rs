@@ -5,6 +5,7 @@
 
 pub mod acts;
 pub mod lists;
+pub mod status;
 
 use consign_core::ledger::keys_pickup::{ShardKey, ShardKeyFault};
 

@@ -15,6 +15,13 @@ fn named_files_arrive_as_they_were_sent() {
     assert!(report.is_good(), "{}", report.text());
     assert!(report.text().contains("3 of 3 equal"), "{}", report.text());
     assert_eq!(report.json()["directions"][0]["bytes"], 200_010);
+    let shard = &report.json()["shard"];
+    let states = shard["states"].as_array().expect("states");
+    assert_eq!(
+        (states.first(), states.last()),
+        (Some(&"RELAY_BUFFERED".into()), Some(&"NODE_STORED".into()))
+    );
+    assert_eq!(shard["equal"], true);
     assert!(root.path().join("demo/beta/data/ledger").is_dir(), "there is something to look at");
 }
 

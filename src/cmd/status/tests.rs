@@ -114,3 +114,21 @@ fn intervals_have_a_floor() {
     assert_eq!(interval("2s"), Ok(Duration::from_secs(2)));
     assert!(interval("1ms").is_err() && interval("soon").is_err());
 }
+
+#[test]
+fn shards_have_a_line_where_pickup_is_used() {
+    assert!(!text(&status(), None, now()).contains("pickup"));
+    let mut used = status();
+    used.pickup.clients = 1;
+    used.pickup.limit = 10 << 30;
+    assert!(
+        text(&used, None, now())
+            .contains("pickup  0 B of 10 GiB      0 waiting      0 nodes here\n")
+    );
+    let count = Count { count: 1_200, bytes: 3 << 20 };
+    used.pickup.shards.insert("RELAY_BUFFERED".into(), count);
+    used.pickup.shards.insert("NODE_STORED".into(), count);
+    (used.pickup.used, used.pickup.sessions) = (3 << 20, 1);
+    let line = "pickup  3.0 MiB of 10 GiB      1,200 waiting, 1,200 stored      1 node here\n";
+    assert!(text(&used, None, now()).contains(line), "{}", text(&used, None, now()));
+}

@@ -14,7 +14,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `jobs`, `overlay` | the way of a job; rows read, with what is staged on top |
+//! | `task`, `jobs`, `overlay` | what there is to judge; the way of a job; rows read, with what is staged on top |
 //! | `shard` | the one place where a shard's row, its indexes and counters are written |
 //! | `upload`, `resume`, `writing` | uploads: begun, gone on with, ended; slots and HEAD |
 //! | `signed`, `fetch`, `ack` | nonces; tokens redeemed and fetches; what nodes say of them |
@@ -34,6 +34,7 @@ mod session;
 mod shard;
 mod signed;
 mod sweep;
+mod task;
 mod upload;
 mod writing;
 
@@ -57,11 +58,11 @@ use crate::time::{Instant, Now, UnixMillis};
 pub(super) use jobs::{Job, Reading};
 
 use fetch::Fetch;
-use jobs::Task;
 use overlay::{Overlay, View};
 use session::{NodeSession, Subscriber};
 use signed::Nonces;
 use sweep::Sweep;
+use task::Task;
 use writing::Upload;
 
 /// Progress that feeds the graces is written at most so often.

@@ -2,9 +2,10 @@
 
 use alloc::vec::Vec;
 
-use super::jobs::{Job, Task};
+use super::jobs::Job;
 use super::overlay::{Stop, View};
 use super::shard::{Found, view_of};
+use super::task::Task;
 use super::{No, PERSIST, SOON};
 use crate::id::{BlobNo, ConnId, TransferNo};
 use crate::ledger::Table;
