@@ -63,6 +63,49 @@ fn an_act_is_answered_by_the_nodes_word_and_no_other() {
 }
 
 #[test]
+fn nodes_and_clients_are_enrolled_listed_and_revoked() {
+    let mut site = Site::new();
+    let mut act = |body: serde_json::Value| {
+        let got = site.ask("POST", "/v1/pickup/acts", body.to_string().as_bytes());
+        (got.status, got.json())
+    };
+    let key = |seed: u8| {
+        use base64::Engine;
+        let public = consign_core::pickup::sign::public_key(&[seed; 32]);
+        base64::engine::general_purpose::STANDARD.encode(public)
+    };
+    let enrol = |key: &str| json!({"action": "enrol_node", "subject": "edge-7", "key": key});
+    for (seed, changed) in [(1, true), (1, false), (2, true)] {
+        let (status, acted) = act(enrol(&key(seed)));
+        assert_eq!((status, &acted["changed"]), (200, &json!(changed)), "{acted}");
+    }
+    let (status, no) = act(enrol(&key(3)));
+    assert_eq!((status, &no["code"]), (409, &json!("too_many_keys")));
+    let hash = "ab".repeat(32);
+    let client = json!({"action": "enrol_client", "subject": "backup", "token_sha256": hash});
+    assert_eq!(act(client).0, 200);
+    let one = json!({"action": "revoke_node", "subject": "edge-7", "key": key(1)});
+    assert_eq!(act(one).0, 200);
+    assert_eq!(act(json!({"action": "revoke_client", "subject": "backup"})).0, 200);
+    for body in [
+        json!({"action": "revoke_client", "subject": "nobody"}),
+        json!({"action": "retry_shard", "subject": "f/1/2@edge-7"}),
+        json!({"action": "abandon_shard", "subject": "f/1/2@edge-7"}),
+    ] {
+        assert_eq!(act(body.clone()).0, 404, "{body}");
+    }
+    let nodes = site.ask("GET", "/v1/pickup/nodes", b"").json();
+    let node = &nodes["nodes"][0];
+    assert_eq!((&node["id"], &node["keys"][0]["key"]), (&json!("edge-7"), &json!(key(2))));
+    assert_eq!(node["keys"].as_array().unwrap().len(), 1);
+    let clients = site.ask("GET", "/v1/pickup/clients", b"").json();
+    assert_eq!(clients["clients"][0]["name"], "backup");
+    assert!(clients["clients"][0]["revoked_at"].is_string());
+    let audit = site.ask("GET", "/v1/audit", b"").json();
+    assert!(audit["records"].as_array().unwrap().len() >= 5, "{audit}");
+}
+
+#[test]
 fn empty_lists_and_a_shard_that_is_not_there() {
     let mut site = Site::new();
     for of in ["nodes", "clients", "shards"] {
