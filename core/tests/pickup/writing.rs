@@ -6,7 +6,9 @@ use consign_core::id::Sha256Digest;
 use consign_core::ledger::Table;
 use consign_core::ledger::rows::Body;
 use consign_core::ledger::rows_pickup::ShardState;
-use consign_core::pickup::{Answer, BrokenUpload, Command, Event, PickupRefusal, UploadKind};
+use consign_core::pickup::{
+    Answer, BrokenUpload, Command, Event, PickupRefusal, UploadAsk, UploadKind,
+};
 use consign_core::store::StoreFault;
 
 use crate::relay::{MIB, Relay, Said, shard};
@@ -109,6 +111,27 @@ fn what_arrived_is_durable_before_its_offset_is_told_and_survives_a_restart() {
     let said = relay.ask(conn, Event::Upload { ticket, ask: Box::new(patch) });
     let Said::Answer(Answer::Granted { blob, offset: 30_000, chain, .. }) = said else { panic!() };
     assert_eq!((blob, chain), (writer.blob, vec![7; 4]));
+}
+
+#[test]
+fn going_on_from_nothing_takes_another_file() {
+    let mut relay = Relay::new();
+    let key = shard("a", 0);
+    let ask = relay.ask_of(&key, Some(100_000));
+    let first = relay.begin(ask.clone()).unwrap();
+    relay.write(&first, &body(30_000));
+    // The connection is gone without a word: its file is there, and nothing of it counts.
+    relay.close(first.conn);
+    relay.site.settle();
+    assert_eq!(relay.head(&key, "cam"), Ok((0, false, ShardState::Uploading)));
+    let patch = UploadAsk { kind: UploadKind::Patch { offset: 0 }, ..ask };
+    let second = relay.begin(patch).unwrap();
+    assert!(second.blob != first.blob && second.offset == 0);
+    relay.write(&second, &body(100_000));
+    assert!(relay.whole(&second, &body(100_000)).unwrap().0);
+    relay.site.settle();
+    assert_eq!(relay.used(), 100_000, "the first is gone");
+    relay.audit();
 }
 
 #[test]

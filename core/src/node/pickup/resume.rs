@@ -97,9 +97,20 @@ impl Node {
         let step = offset.saturating_add(RESERVE_STEP).min(limit);
         let wanted = after.size.unwrap_or(if held > offset { held } else { step }).max(held);
         self.admit_shard(wanted, held)?;
-        if wanted > held {
-            self.extend_shard(blob, wanted);
-        }
+        let blob = match durable {
+            // A file is created once, and the one of a writer that vanished may be there: a new number.
+            0 => {
+                self.doom_shard(blob);
+                self.reserve_shard(wanted)
+            }
+            _ => {
+                if wanted > held {
+                    self.extend_shard(blob, wanted);
+                }
+                blob
+            }
+        };
+        let after = ShardRow { incoming: Some(blob), ..after };
         if after != row {
             self.put_shard(now, &ask.shard, Some(&row), after.clone());
         }
