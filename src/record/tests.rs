@@ -114,8 +114,8 @@ fn the_generator_makes_every_input_and_event() {
             seen.insert(name(&value));
         }
     }
-    // 18 inputs, of which one is told by its 18 events.
-    assert_eq!(seen.len(), 17 + 18, "{seen:?}");
+    // 19 inputs, of which one is told by its 19 events.
+    assert_eq!(seen.len(), 18 + 19, "{seen:?}");
 }
 
 #[test]

@@ -123,12 +123,12 @@ fn shards_have_a_line_where_pickup_is_used() {
     used.pickup.limit = 10 << 30;
     assert!(
         text(&used, None, now())
-            .contains("pickup  0 B of 10 GiB      0 waiting      0 nodes here\n")
+            .contains("pickup  0 B of 10.0 GiB      0 waiting      0 nodes here\n")
     );
     let count = Count { count: 1_200, bytes: 3 << 20 };
     used.pickup.shards.insert("RELAY_BUFFERED".into(), count);
     used.pickup.shards.insert("NODE_STORED".into(), count);
     (used.pickup.used, used.pickup.sessions) = (3 << 20, 1);
-    let line = "pickup  3.0 MiB of 10 GiB      1,200 waiting, 1,200 stored      1 node here\n";
+    let line = "pickup  3.0 MiB of 10.0 GiB      1,200 waiting, 1,200 stored      1 node here\n";
     assert!(text(&used, None, now()).contains(line), "{}", text(&used, None, now()));
 }
