@@ -14,6 +14,8 @@ use crate::wait;
 
 /// A relay with one client, and where it is reached.
 pub(crate) struct Relay {
+    /// The authority of its certificate, where it speaks TLS.
+    ca: Option<PathBuf>,
     pub(crate) site: Site,
     pub(crate) at: SocketAddr,
     token: PathBuf,
@@ -31,11 +33,20 @@ impl Relay {
             site.set(key, value);
         }
         let token = folder.path().join("app.token");
-        Relay { site, at, token }
+        Relay { ca: None, site, at, token }
+    }
+
+    /// Has it speak TLS.
+    fn over_tls(&mut self) {
+        self.site.set("CONSIGN_LISTEN_PICKUP_TLS", "on");
+        self.ca = Some(self.site.dir.join("ca.pem"));
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.at)
+        match self.ca {
+            None => format!("http://{}", self.at),
+            Some(_) => format!("https://localhost:{}", self.at.port()),
+        }
     }
 
     /// Serves it, and lets the client `app` upload.
@@ -49,11 +60,12 @@ impl Relay {
     /// Makes a node's directory and lets it pick up here.
     pub(crate) fn node(&self, id: &str) -> Node {
         let dir = self.site.folder().path().join(id);
-        let output = consign()
-            .args(["node", "init", "--json", "--id", id, "--relay", &self.url()])
-            .arg(&dir)
-            .output()
-            .expect("the binary runs");
+        let mut command = consign();
+        command.args(["node", "init", "--json", "--id", id, "--relay", &self.url()]).arg(&dir);
+        if let Some(ca) = &self.ca {
+            command.arg("--ca").arg(ca);
+        }
+        let output = command.output().expect("the binary runs");
         assert!(output.status.success(), "{output:?}");
         let key = lines(&output.stdout)[0]["key"].as_str().expect("a key").to_owned();
         let enrolled = self.site.run(&["pickup", "nodes", "enrol", id, "--key", &key]);
@@ -70,6 +82,9 @@ impl Relay {
             .args(["pickup", "upload", "--json", "--tries", "1", "--to", &self.url()])
             .args(what);
         command.arg("--token-file").arg(&self.token).arg(file);
+        if let Some(ca) = &self.ca {
+            command.arg("--ca").arg(ca);
+        }
         command.output().expect("the binary runs")
     }
 
@@ -172,6 +187,43 @@ fn a_shard_waits_for_its_node_and_custody_moves() {
         assert!(!relay.upload(&other, "n1", 1).status.success(), "other bytes are refused");
         relay.site.stop();
     }
+}
+
+/// The same over TLS, where certificates are judged on the way.
+#[test]
+fn shards_cross_over_tls() {
+    for runtime in RUNTIMES {
+        let mut relay = Relay::new(runtime, &[]);
+        let port = free_port();
+        relay.over_tls();
+        relay.at = SocketAddr::from(([127, 0, 0, 1], port));
+        relay.site.set("CONSIGN_LISTEN_PICKUP", &relay.at.to_string());
+        relay.serve();
+        let mut node = relay.node("n1");
+        node.run();
+        for (shard, size) in [(0, 100), (1, 3 << 20)] {
+            let (path, _) = relay.file(&format!("f{shard}"), shard, size);
+            let output = relay.upload(&path, "n1", shard);
+            assert!(output.status.success(), "{output:?}");
+        }
+        wait::until("every shard to be stored", || {
+            relay.shards().values().all(|row| row["state"] == "NODE_STORED").then_some(())
+        });
+        assert_eq!(node.stored(1), Some(content(1, 3 << 20)), "{runtime}");
+        // Another authority's word for it is not taken.
+        let other = Relay::new(runtime, &[]);
+        relay.ca = Some(other.site.dir.join("ca.pem"));
+        let (path, _) = relay.file("f2", 2, 10);
+        let output = relay.upload(&path, "n1", 2);
+        let said = String::from_utf8_lossy(&output.stderr).to_lowercase();
+        assert!(!output.status.success() && said.contains("certificate"), "{said}");
+    }
+}
+
+/// A port of the loopback address by which certificates know this machine.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").port()
 }
 
 /// A node that is gone for good: its shard ends with its lease, and says so.

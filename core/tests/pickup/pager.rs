@@ -10,6 +10,7 @@ use consign_core::ledger::rows::{Body, CounterRow, MetaRow};
 use consign_core::ledger::rows_pickup::{AckStatus, ShardRow, ShardState};
 use consign_core::ledger::{Table, keys};
 use consign_core::node::Input;
+use consign_core::pickup::Event;
 use consign_core::store::Batch;
 
 use crate::relay::{KEY, Relay, shard, with};
@@ -60,6 +61,31 @@ fn a_node_that_ignores_a_window_full_hears_of_the_rest() {
     let third: BTreeSet<u64> = rounds[2].iter().copied().collect();
     assert_eq!(third, [8, 9, 0, 1].into(), "it wraps");
     assert!(rounds.iter().all(|round| round.len() == 4));
+}
+
+#[test]
+fn what_is_staged_before_a_registration_and_durable_after_it_is_told() {
+    // The upload is decided, and its batch on its way, when the node registers; the commit comes late.
+    for late in 0..12 {
+        let mut relay = Relay::new();
+        let ws = relay.subscribe("n1", KEY);
+        let conn = relay.site.client();
+        let key = shard("a", 0);
+        let ask = Box::new(relay.small(conn, &key, b"content"));
+        let ticket = relay.ticket();
+        relay.tell(conn, Event::Upload { ticket, ask });
+        for _ in 0..late {
+            relay.site.turn();
+        }
+        relay.register(ws);
+        for _ in 0..12 {
+            relay.site.turn();
+        }
+        relay.site.settle();
+        let told: Vec<u64> = relay.notified(ws).iter().map(|n| n.shard.index()).collect();
+        assert_eq!(told, [0], "after {late} turns");
+        relay.audit();
+    }
 }
 
 #[test]

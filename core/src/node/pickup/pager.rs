@@ -77,8 +77,10 @@ pub(super) struct Pager {
 }
 
 impl Pager {
-    pub fn at_start() -> Pager {
-        Pager { again: true, ..Pager::default() }
+    /// A pager of a session that begins. What was staged before it by `batch` is told by nobody: the first
+    /// lap reads when that is durable.
+    pub fn at_start(batch: BatchNo) -> Pager {
+        Pager { again: true, seen_from: batch, ..Pager::default() }
     }
 
     /// A shard is owed by that batch.
@@ -90,11 +92,11 @@ impl Pager {
         }
     }
 
-    /// A shard that was notified of, or looked at, may be so again. It waits for the others to have
-    /// their turn (P5).
-    fn once_more(&mut self, shard: ShardKey) {
+    /// A shard that was notified of, or looked at, may be so again; it stands in the ledger from `batch` on.
+    /// It waits for the others to have their turn (P5).
+    fn once_more(&mut self, shard: ShardKey, batch: BatchNo) {
         if self.lap.is_some() || self.fresh.len() >= FRESH {
-            self.again = true;
+            (self.again, self.seen_from) = (true, batch);
         } else {
             self.fresh.insert(shard);
         }
@@ -199,6 +201,7 @@ impl Node {
 
     /// Tokens that ran out unused free their place; shards whose wait is over are owed again.
     fn wake(&mut self, now: Now, node: &str) {
+        let staged = self.newest_staged();
         let Some(session) = self.pickup.nodes.get_mut(node) else { return };
         let over = |open: &Open| open.until.is_some_and(|until| until <= now.wall);
         let unused: Vec<ShardKey> =
@@ -206,12 +209,14 @@ impl Node {
         self.pickup.told.unused += unused.len() as u64;
         for shard in unused {
             session.open.remove(&shard);
-            session.pager.once_more(shard);
+            session.pager.once_more(shard, staged);
         }
-        session.pager.again |= session.pager.again_at.take_if(|at| *at <= now.wall).is_some();
+        if session.pager.again_at.take_if(|at| *at <= now.wall).is_some() {
+            (session.pager.again, session.pager.seen_from) = (true, staged);
+        }
         while session.pager.later.first().is_some_and(|(at, _)| *at <= now.wall) {
             let Some((_, shard)) = session.pager.later.pop_first() else { break };
-            session.pager.once_more(shard);
+            session.pager.once_more(shard, staged);
         }
         self.pickup.busy.insert(node.to_string());
     }
@@ -321,6 +326,7 @@ impl Node {
             None => None,
         };
         self.judged(node, number);
+        let staged = self.newest_staged();
         let Some(session) = self.pickup.nodes.get_mut(node) else { return Ok(()) };
         if session.open.contains_key(shard) {
             return Ok(());
@@ -343,7 +349,7 @@ impl Node {
             return Ok(());
         }
         let Some(offer) = session.tokens.pop_front() else {
-            session.pager.once_more(shard.clone());
+            session.pager.once_more(shard.clone(), staged);
             return Ok(());
         };
         if let Some((hash, old)) = old {

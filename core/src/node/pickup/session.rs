@@ -123,7 +123,7 @@ impl Node {
             tokens_from,
             tokens: tokens.iter().take(TOKENS_MAX).copied().collect(),
             open: BTreeMap::new(),
-            pager: Pager::at_start(),
+            pager: Pager::at_start(self.newest_staged()),
         };
         let number = session.number;
         self.pickup.nodes.insert(node.to_string(), session);
