@@ -12,7 +12,8 @@ use toml::Table;
 const LINES_MAX: usize = 500;
 
 /// What `core` may depend on; `rustls` only where a feature asks for it.
-const CORE_MAY: [&str; 12] = [
+const CORE_MAY: [&str; 14] = [
+    "base64",
     "blake3",
     "bytes",
     "crc32fast",
@@ -20,6 +21,7 @@ const CORE_MAY: [&str; 12] = [
     "httparse",
     "minicbor",
     "serde",
+    "serde_json",
     "sha1",
     "sha2",
     "subtle",

@@ -270,7 +270,7 @@ pub enum StoreRequest {
     Create {
         /// The blob.
         blob: BlobNo,
-        /// Where writing goes on; a multiple of [`crate::limits::CHECKPOINT_EVERY`].
+        /// Where writing goes on: any length that was durable once.
         offset: u64,
     },
     /// Append bytes. Answered by [`StoreEvent::Written`] once they need no memory any more.

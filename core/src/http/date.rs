@@ -65,6 +65,42 @@ pub fn rfc3339(at: UnixMillis) -> String {
     )
 }
 
+/// Reads what [`rfc3339`] writes: UTC with `Z`, fractions of up to 9 digits cut to milliseconds.
+/// `None` for anything else, for days that are not in the calendar and for times before 1970.
+#[must_use]
+pub fn parse_rfc3339(text: &str) -> Option<UnixMillis> {
+    let body = text.strip_suffix('Z')?;
+    let (whole, fraction) = body.split_once('.').unwrap_or((body, "0"));
+    let shape = whole.len() == 19
+        && whole.bytes().enumerate().all(|(at, b)| match at {
+            4 | 7 => b == b'-',
+            10 => b == b'T',
+            13 | 16 => b == b':',
+            _ => b.is_ascii_digit(),
+        });
+    let digits = (1..=9).contains(&fraction.len()) && fraction.bytes().all(|b| b.is_ascii_digit());
+    if !shape || !digits {
+        return None;
+    }
+    let part = |from: usize, to: usize| whole.get(from..to)?.parse::<u64>().ok();
+    let (year, month, day) = (part(0, 4)?, part(5, 7)?, part(8, 10)?);
+    let (hour, minute, second) = (part(11, 13)?, part(14, 16)?, part(17, 19)?);
+    if year < 1970 || !(1..=12).contains(&month) || hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    // The count of days of `Civil::of`, backwards.
+    let shifted = (month + 9) % 12;
+    let years = year - u64::from(month <= 2);
+    let days = years * 365 + years / 4 - years / 100 + years / 400;
+    let days = (days + (153 * shifted + 2) / 5 + day).checked_sub(719_469)?;
+    let millis = fraction.bytes().chain([b'0'; 2]).take(3);
+    let millis = millis.fold(0, |n, b| n * 10 + u64::from(b - b'0'));
+    let seconds = ((days * 24 + hour) * 60 + minute) * 60 + second;
+    let at = UnixMillis(seconds * 1_000 + millis);
+    let civil = Civil::of(at);
+    (u64::from(civil.month) == month && u64::from(civil.day) == day).then_some(at)
+}
+
 /// The format of the `Date` field: `Mon, 30 Nov 2026 18:44:05 GMT`.
 #[must_use]
 pub fn http_date(at: UnixMillis) -> String {
@@ -97,6 +133,39 @@ mod tests {
         for (ms, iso, http) in table {
             assert_eq!(rfc3339(UnixMillis(ms)), iso);
             assert_eq!(http_date(UnixMillis(ms)), http);
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        fn reads(ms: u64) -> bool {
+            let at = UnixMillis(ms % 253_402_300_800_000);
+            parse_rfc3339(&rfc3339(at)) == Some(at)
+        }
+        quickcheck::quickcheck(reads as fn(u64) -> bool);
+        for ms in [0, 951_782_399_999, 951_782_400_000, 951_868_800_000, 4_107_542_400_000] {
+            assert!(reads(ms));
+        }
+        let at = |text| parse_rfc3339(text).map(|at| at.0);
+        assert_eq!(at("1970-01-01T00:00:01Z"), Some(1_000));
+        assert_eq!(at("1970-01-01T00:00:01.5Z"), Some(1_500));
+        assert_eq!(at("1970-01-01T00:00:01.123456789Z"), Some(1_123));
+        for bad in [
+            "",
+            "Z",
+            "1970-01-01T00:00:00",
+            "1970-01-01T00:00:00+00:00",
+            "1970-01-01 00:00:00Z",
+            "1970-02-30T00:00:00Z",
+            "2100-02-29T00:00:00Z",
+            "1970-13-01T00:00:00Z",
+            "1970-01-00T00:00:00Z",
+            "1970-01-01T24:00:00Z",
+            "1970-01-01T00:00:00.Z",
+            "1969-12-31T23:59:59Z",
+            "1970-01-01T00:00:0éZ",
+        ] {
+            assert_eq!(at(bad), None, "{bad}");
         }
     }
 

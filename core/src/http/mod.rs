@@ -41,7 +41,7 @@ mod target;
 use core::time::Duration;
 
 pub use client::{Client, Outgoing, Reply, ReplyHead};
-pub use date::{Civil, http_date, rfc3339};
+pub use date::{Civil, http_date, parse_rfc3339, rfc3339};
 pub use encode::{Payload, Response};
 pub use fault::Fault;
 pub use framing::Length;

@@ -215,6 +215,12 @@ impl Conn {
         self.eof = true;
     }
 
+    /// Whether [`Conn::eof`] was called.
+    #[must_use]
+    pub fn is_eof(&self) -> bool {
+        self.eof
+    }
+
     /// A deadline has passed.
     pub fn timer(&mut self, now: Now, out: &mut Vec<u8>) -> Option<Event<'static>> {
         if self.deadline.is_none_or(|deadline| now.mono < deadline) {

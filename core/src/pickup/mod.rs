@@ -13,9 +13,16 @@
 //! that rests on rows. Like everywhere, what lets somebody else forget their copy is a promise on the
 //! commit that makes it true: `201`, `shard_state`, and the first byte of a fetch.
 
+pub mod digest;
+pub mod message;
+mod session;
+pub mod sign;
 pub mod state;
+pub mod token;
 mod types;
+pub mod ws;
 
+pub use session::{FillRandom, PickupContext, PickupSession};
 pub use types::{
     AckAsk, Answer, BrokenUpload, Command, Event, FetchAsk, FetchEnd, Notify, Operator,
     OperatorAct, PickupRefusal, Report, Serve, ShardView, Signed, TokenOffer, UploadAsk,

@@ -159,11 +159,11 @@ fn what_is_too_much_for_one_commit_takes_several_each_audited() {
     const COUNT: u32 = 1_200;
     let mut site = heavy(COUNT);
     let report = done(&mut site, act(Action::Purge, all()));
-    assert_eq!(report.total().0, COUNT.into());
+    assert_eq!(report.total().0, u64::from(COUNT));
     assert!(report.commits > 1, "{} commits", report.commits);
     let rows = audits(&site);
     assert_eq!(rows.len() as u64, report.commits);
-    assert_eq!(rows.iter().map(|row| row.count).sum::<u64>(), COUNT.into());
+    assert_eq!(rows.iter().map(|row| row.count).sum::<u64>(), u64::from(COUNT));
     assert_eq!(site.store.rows(Table::Deadletters), 0);
     site.audit();
 }
@@ -207,7 +207,7 @@ fn an_act_gets_a_batch_although_others_never_pause() {
     }
     let conn = ask(&mut site, act(Action::Purge, all()));
     site.settle();
-    assert_eq!(told(&mut site, conn).unwrap().total().0, COUNT.into());
+    assert_eq!(told(&mut site, conn).unwrap().total().0, u64::from(COUNT));
     end_all(&mut site, &Outcome::Acked);
     site.audit();
 }

@@ -24,7 +24,8 @@ fn acked(site: &mut Site) -> Vec<SegmentId> {
         | Promise::Want { .. }
         | Promise::Pickup(_)
         | Promise::Accepted { .. }
-        | Promise::Done { .. } => None,
+        | Promise::Done { .. }
+        | Promise::Pickup(_) => None,
     });
     acks.collect()
 }
