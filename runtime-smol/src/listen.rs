@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,6 +99,14 @@ enum Accepted {
 }
 
 impl Accepted {
+    /// Where it comes from, when it comes from outside this machine's own clients.
+    fn address(&self) -> Option<IpAddr> {
+        match self {
+            Accepted::Tcp(_, remote) => Some(remote.ip()),
+            Accepted::Unix(..) => None,
+        }
+    }
+
     /// The socket, the other side for people, and its user id.
     fn prepare(self) -> io::Result<(Socket, String, Option<u32>)> {
         match self {
@@ -134,11 +142,19 @@ async fn accept_all(context: &Arc<Context>, listener: &Listener) {
             continue;
         }
         let trouble = match listener.accept().await {
-            Ok(accepted) => match accepted.prepare() {
-                Ok(new) => begin(context, listener, new).err(),
-                // The other side was gone again.
-                Err(_) => None,
-            },
+            Ok(accepted) => {
+                let from = accepted.address().filter(|_| listener.kind() == Kind::Peer);
+                if let Some(crowded) = from.filter(|from| !context.table.has_room_from(*from)) {
+                    // Closed at once, and nobody else waits for it.
+                    complaint.say(context, "too many connections from one address", &crowded);
+                    continue;
+                }
+                match accepted.prepare() {
+                    Ok(new) => begin(context, listener, from, new).err(),
+                    // The other side was gone again.
+                    Err(_) => None,
+                }
+            }
             Err(error) if is_passing(&error) => None,
             Err(error) => {
                 // Whoever waits is told by a close rather than left hanging.
@@ -157,9 +173,10 @@ async fn accept_all(context: &Arc<Context>, listener: &Listener) {
 fn begin(
     context: &Arc<Context>,
     listener: &Listener,
+    from: Option<IpAddr>,
     (socket, remote, uid): (Socket, String, Option<u32>),
 ) -> io::Result<()> {
-    let mailbox = context.table.admit(listener.kind())?;
+    let mailbox = context.table.admit(listener.kind(), from)?;
     let conn = match listener {
         Listener::Peers(_) => {
             let begin = context.begin(&mailbox, &context.peer_session);
@@ -215,7 +232,7 @@ impl Complaint {
 
 /// Dials a peer in a task of its own; whatever comes of it reaches the node.
 pub(crate) fn dial(context: &Arc<Context>, site: SiteNo, name: String, address: String) {
-    match context.table.admit(Kind::Own) {
+    match context.table.admit(Kind::Own, None) {
         Ok(mailbox) => {
             let task = dialled(context.clone(), mailbox, site, name, address);
             context.workers.spawn(task).detach();

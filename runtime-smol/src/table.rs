@@ -1,6 +1,8 @@
 //! The table of connections: who is there, and whether there is room for more.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::net::IpAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,9 +20,17 @@ pub(crate) enum Kind {
     Own,
 }
 
+/// A connection, and the address it came from.
+type Entry = (Arc<Mailbox>, Option<IpAddr>);
+
+/// One address may always have so many connections.
+const PER_ADDRESS: usize = 64;
+
 #[derive(Debug, Default)]
 struct Slots {
-    entries: Vec<Option<Arc<Mailbox>>>,
+    entries: Vec<Option<Entry>>,
+    /// Connections by the address they came from.
+    from: BTreeMap<IpAddr, usize>,
     free: Vec<u32>,
     generation: u32,
     live: usize,
@@ -54,11 +64,18 @@ impl Table {
         !slots.closed && slots.live < self.room(kind)
     }
 
+    /// Whether one more may come from there: no address has more than a quarter of the room that is for
+    /// outsiders, so that one that takes all it can leaves room for others.
+    pub(crate) fn has_room_from(&self, address: IpAddr) -> bool {
+        let most = (self.room(Kind::Peer) / 4).max(PER_ADDRESS);
+        self.lock().from.get(&address).is_none_or(|n| *n < most)
+    }
+
     /// Gives a new connection its number and mailbox.
     ///
     /// # Errors
     /// When there is no room, or the run is over.
-    pub(crate) fn admit(&self, kind: Kind) -> io::Result<Arc<Mailbox>> {
+    pub(crate) fn admit(&self, kind: Kind, from: Option<IpAddr>) -> io::Result<Arc<Mailbox>> {
         let mut slots = self.lock();
         if slots.closed {
             return Err(io::Error::other("this site is stopping"));
@@ -77,7 +94,10 @@ impl Table {
             slots.entries.push(None);
         }
         if let Some(entry) = slots.entries.get_mut(slot as usize) {
-            *entry = Some(mailbox.clone());
+            *entry = Some((mailbox.clone(), from));
+        }
+        if let Some(from) = from {
+            *slots.from.entry(from).or_default() += 1;
         }
         Ok(mailbox)
     }
@@ -85,16 +105,23 @@ impl Table {
     /// The mailbox of a connection that is still there.
     pub(crate) fn get(&self, conn: ConnId) -> Option<Arc<Mailbox>> {
         let slots = self.lock();
-        let entry = slots.entries.get(conn.slot as usize)?.as_ref()?;
-        (entry.id() == conn).then(|| entry.clone())
+        let (mailbox, _) = slots.entries.get(conn.slot as usize)?.as_ref()?;
+        (mailbox.id() == conn).then(|| mailbox.clone())
     }
 
     /// A connection is gone.
     pub(crate) fn remove(&self, conn: ConnId) {
         let mut slots = self.lock();
         let Some(entry) = slots.entries.get_mut(conn.slot as usize) else { return };
-        if entry.as_ref().is_some_and(|mailbox| mailbox.id() == conn) {
-            *entry = None;
+        if let Some((_, from)) = entry.take_if(|(mailbox, _)| mailbox.id() == conn) {
+            if let Some(from) = from
+                && let Some(count) = slots.from.get_mut(&from)
+            {
+                *count = count.saturating_sub(1);
+                if *count == 0 {
+                    slots.from.remove(&from);
+                }
+            }
             slots.free.push(conn.slot);
             slots.live = slots.live.saturating_sub(1);
             self.gone.notify_all();
@@ -110,7 +137,7 @@ impl Table {
     pub(crate) fn end(&self, how: Ending) {
         let mut slots = self.lock();
         slots.closed = true;
-        for mailbox in slots.entries.iter().flatten() {
+        for (mailbox, _) in slots.entries.iter().flatten() {
             mailbox.end(how);
         }
     }

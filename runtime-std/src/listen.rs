@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -90,6 +90,14 @@ enum Accepted {
 }
 
 impl Accepted {
+    /// Where it comes from, when it comes from outside this machine's own clients.
+    fn address(&self) -> Option<IpAddr> {
+        match self {
+            Accepted::Tcp(_, remote) => Some(remote.ip()),
+            Accepted::Unix(..) => None,
+        }
+    }
+
     /// The socket, the other side for people, and its user id.
     fn prepare(self) -> io::Result<(Socket, String, Option<u32>)> {
         match self {
@@ -131,11 +139,19 @@ pub(crate) fn accept(context: &Arc<Context>, listener: &Listener, stop: &Wake) {
             }
         }
         let trouble = match listener.accept() {
-            Ok(accepted) => match accepted.prepare() {
-                Ok(new) => begin(context, listener, new).err(),
-                // The other side was gone again.
-                Err(_) => None,
-            },
+            Ok(accepted) => {
+                let from = accepted.address().filter(|_| listener.kind() == Kind::Peer);
+                if let Some(crowded) = from.filter(|from| !context.table.has_room_from(*from)) {
+                    // Closed at once, and nobody else waits for it.
+                    complaint.say(context, "too many connections from one address", &crowded);
+                    continue;
+                }
+                match accepted.prepare() {
+                    Ok(new) => begin(context, listener, from, new).err(),
+                    // The other side was gone again.
+                    Err(_) => None,
+                }
+            }
             Err(error) if is_passing(&error) => None,
             Err(error) => {
                 // Whoever waits is told by a close rather than left hanging.
@@ -173,9 +189,10 @@ impl Served {
 fn begin(
     context: &Arc<Context>,
     listener: &Listener,
+    from: Option<IpAddr>,
     (socket, remote, uid): (Socket, String, Option<u32>),
 ) -> io::Result<()> {
-    let mailbox = context.table.admit(listener.kind())?;
+    let mailbox = context.table.admit(listener.kind(), from)?;
     let id = mailbox.id();
     let started = context.threads.spawn(format!("conn-{id}"), {
         let (context, mailbox) = (context.clone(), mailbox);
@@ -240,7 +257,7 @@ impl Complaint {
 
 /// Dials a peer on a thread of its own; whatever comes of it reaches the node.
 pub(crate) fn dial(context: &Arc<Context>, site: SiteNo, name: String, address: String) {
-    let result = context.table.admit(Kind::Own).and_then(|mailbox| {
+    let result = context.table.admit(Kind::Own, None).and_then(|mailbox| {
         let id = mailbox.id();
         let started = context.threads.spawn(format!("dial-{id}"), {
             let context = context.clone();
