@@ -12,7 +12,7 @@
 //! |---|---|
 //! | R5 | it is a rule for configurations: one that breaks it is refused |
 //! | B4 | it is kept by `fsck --restored`, outside the node |
-//! | P1-P5 | the pickup half is not there |
+//! | P1-P5 | the simulator has no clients and nodes of pickup |
 #![doc(hidden)]
 
 macro_rules! plants {

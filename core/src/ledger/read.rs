@@ -379,12 +379,7 @@ pub fn read(snapshot: &dyn Snapshot, request: &ReadRequest) -> ReadResult {
         ReadRequest::Wanted(what) => read_scrub::wanted(snapshot, what)?,
         ReadRequest::Repair(seq, found) => read_scrub::repair(snapshot, *seq, found)?,
         ReadRequest::Raw(rows) => read_scrub::raw(snapshot, rows)?,
-        ReadRequest::Rows { table, from, until, limit } => {
-            read_rows::rows(snapshot, *table, from, until, *limit)?
-        }
-        ReadRequest::Count { table, from, until } => {
-            read_rows::count(snapshot, *table, from, until)?
-        }
+        ReadRequest::Rows { .. } | ReadRequest::Count { .. } => read_rows::part(snapshot, request)?,
     };
     Ok(ReadAnswer { as_of: snapshot.as_of(), body })
 }

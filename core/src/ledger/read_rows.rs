@@ -3,12 +3,22 @@
 use alloc::vec::Vec;
 
 use super::Table;
-use super::read::Answer;
+use super::read::{Answer, ReadRequest};
 use super::read_scrub::RawRow;
 use crate::store::{Snapshot, StoreFault};
 
-/// See [`super::read::ReadRequest::Rows`].
-pub(super) fn rows(
+/// See [`ReadRequest::Rows`] and [`ReadRequest::Count`].
+pub(super) fn part(snapshot: &dyn Snapshot, request: &ReadRequest) -> Result<Answer, StoreFault> {
+    if let ReadRequest::Count { table, from, until } = request {
+        return count(snapshot, *table, from, until);
+    }
+    let ReadRequest::Rows { table, from, until, limit } = request else {
+        return Ok(Answer::Count(0));
+    };
+    rows(snapshot, *table, from, until, *limit)
+}
+
+fn rows(
     snapshot: &dyn Snapshot,
     table: Table,
     from: &[u8],
@@ -27,8 +37,7 @@ pub(super) fn rows(
     Ok(Answer::Rows { rows, next })
 }
 
-/// See [`super::read::ReadRequest::Count`].
-pub(super) fn count(
+fn count(
     snapshot: &dyn Snapshot,
     table: Table,
     from: &[u8],

@@ -140,7 +140,7 @@ impl Node {
                 Promise::ReceiptOk { receipt, .. } => self.receipt_again(waiting.conn, receipt),
                 Promise::Want { transfer, .. } => self.wants.unsaid(waiting.conn, transfer),
                 Promise::Receipt(receipt) => self.receipt_unsaid(waiting.conn, &receipt),
-                Promise::Pickup(answer) => self.pickup_taken_back(waiting.conn, answer),
+                Promise::Pickup(answer) => self.pickup_taken_back(waiting.conn, *answer),
                 Promise::Send(_)
                 | Promise::Ack { .. }
                 | Promise::Accept { .. }

@@ -287,7 +287,7 @@ impl Node {
             }
             SessionEvent::Want { transfer, what } => self.wanted(conn, transfer, what, out),
             SessionEvent::Fault(text) => self.faulted(conn, text, out),
-            SessionEvent::Pickup(event) => self.pickup_event(now, conn, event, out),
+            SessionEvent::Pickup(event) => self.pickup_event(now, conn, *event, out),
         }
     }
 

@@ -31,5 +31,6 @@ pub(super) fn code(rule: Rule) -> &'static str {
         Rule::FileKind => "CN0921",
         Rule::Corrupt => "CN0922",
         Rule::Pages => PAGES,
+        Rule::Shard => "CN0924",
     }
 }

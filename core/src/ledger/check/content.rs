@@ -15,6 +15,7 @@ use crate::ledger::read::scan_prefix;
 use crate::ledger::rows::{
     BlobRow, Body, DigestRow, DoomedRow, IncomingRow, MetaName, SegmentRow, SourceRow,
 };
+use crate::ledger::rows_pickup::ShardState;
 use crate::ledger::rows_upkeep::QuarantineRow;
 use crate::ledger::{Table, keys};
 
@@ -128,7 +129,8 @@ impl Check<'_> {
         }
     }
 
-    /// Owners of a blob, and whether any of them is known to have lost it.
+    /// Owners of a blob, and whether its digest need not lead to it: one of them is known to have lost
+    /// it, or is a shard.
     fn its_owners(&mut self, blob: BlobNo) -> (u32, bool) {
         let mut owners: Vec<Owner> = Vec::new();
         let snapshot = self.snapshot;
@@ -146,7 +148,8 @@ impl Check<'_> {
         self.failed(scanned);
         let lost = owners.into_iter().any(|owner| match owner {
             Owner::Segment(seq) => self.has_lost(seq),
-            Owner::Shard(_) => false,
+            // No digest leads to what a shard has: it is never shared.
+            Owner::Shard(_) => true,
         });
         (count, lost)
     }
@@ -226,6 +229,10 @@ impl Check<'_> {
             let Some(blob) = keys::parse_u64(key).map(BlobNo) else { return };
             check.sums.charge(row.source, row.reserved);
             check.twice(blob, &[Table::Doomed]);
+            if row.shard == Some(true) {
+                check.sums.shard(ShardState::Uploading, 0, row.reserved);
+                check.its_shard(blob, &row);
+            }
             if row.source != 0 {
                 check.its_source(blob, &row);
             }
@@ -236,6 +243,18 @@ impl Check<'_> {
                 check.sums.charge(row.owner, row.size);
             }
         });
+    }
+
+    /// Partial content of a shard that no shard leads to would never be given up.
+    fn its_shard(&mut self, blob: BlobNo, row: &IncomingRow) {
+        if self.partials.contains(blob.0) {
+            return;
+        }
+        let key = keys::blob(blob);
+        let doomed = DoomedRow { size: row.reserved, owner: row.source };
+        let fixes = vec![Fix::put(Table::Doomed, &key, &doomed), Fix::del(Table::Incoming, &key)];
+        let text = format!("partial content {blob} of a shard belongs to none");
+        self.found(Rule::Unowned, Table::Incoming, &key, text, fixes);
     }
 
     fn its_source(&mut self, blob: BlobNo, row: &IncomingRow) {

@@ -11,6 +11,7 @@
 //! | `segments` | a segment, its deliveries, and the index rows these need |
 //! | `index` | index rows that lead nowhere |
 //! | `content` | bodies, blobs, owners, digests, what is being received |
+//! | `pickup` | shards, their indexes and tokens |
 //! | `sums` | counters and usage |
 //! | `lose` | what becomes of a segment whose content is gone |
 //! | `restored` | a ledger that is an older copy |
@@ -22,6 +23,7 @@ mod content;
 mod index;
 mod lose;
 mod mender;
+mod pickup;
 mod restored;
 mod rows;
 mod segments;
@@ -94,6 +96,8 @@ codes! {
         Corrupt = 22, "content_corrupt";
         /// The ledger's pages cannot be read.
         Pages = 23, "pages_unreadable";
+        /// A shard does not have what its state says.
+        Shard = 24, "shard_wrong";
     }
 }
 
@@ -199,6 +203,8 @@ struct Check<'c> {
     sums: sums::Sums,
     bodies: content::Bits,
     blobs: content::Bits,
+    /// Partial content that a shard leads to.
+    partials: content::Bits,
     /// Owners are not all there: what they say of blobs is not to be relied on.
     owners_missing: bool,
     time_high: u64,
@@ -225,15 +231,17 @@ pub fn check(
         sums: sums::Sums::default(),
         bodies: content::Bits::default(),
         blobs: content::Bits::default(),
+        partials: content::Bits::default(),
         owners_missing: false,
         time_high: 0,
         fault: None,
     };
     // What later rules look up in memory comes first, sums last.
-    let rules: [Step<'_>; 12] = [
+    let rules: [Step<'_>; 13] = [
         Check::meta,
         Check::peers,
         Check::others,
+        Check::shards,
         Check::segments,
         Check::deliveries,
         Check::indexes,

@@ -255,19 +255,8 @@ impl Check<'_> {
     /// Tables that no rule but their own form is about, and quarantine.
     pub(super) fn others(&mut self) {
         use Table::{Audit, Clients, Exports, Nodes, Nonces, Quarantine, Receipts, Remembered};
-        use Table::{ByNode, Expiry, RememberedAge, ShardDeadlines, Shards, Tokens, Watched};
-        let tables = [
-            Exports,
-            Watched,
-            Tokens,
-            Nonces,
-            Nodes,
-            Clients,
-            Receipts,
-            ByNode,
-            ShardDeadlines,
-            Expiry,
-        ];
+        use Table::{Expiry, RememberedAge, Watched};
+        let tables = [Exports, Watched, Nonces, Nodes, Clients, Receipts, Expiry];
         for table in tables {
             self.each(table, &[], &mut |check, key, value| {
                 check.key_is_good(table, key, value);
@@ -285,13 +274,6 @@ impl Check<'_> {
             check.sums.counts(MetaName::AuditRows);
             if check.key_is_good(Audit, key, value) {
                 check.sums.gives(MetaName::NextAudit, keys::parse_u64(key).unwrap_or(0));
-            }
-        });
-        self.each(Shards, &[], &mut |check, key, value| {
-            if let Some(row) = check.readable::<ShardRow>(Shards, key, value) {
-                check.sums.gives(MetaName::NextRedemption, row.redemption);
-                check.sums.charge(0, row.reserved);
-                check.buffer(row.buffer, row.size.unwrap_or(0));
             }
         });
         self.each(Quarantine, &[], &mut |check, key, value| {

@@ -8,7 +8,8 @@ use alloc::vec;
 use super::rows::text_of;
 use super::{Check, Fix, Rule, Tally};
 use crate::id::SiteNo;
-use crate::ledger::rows::{CounterRow, INBOUND, MetaName, MetaRow, State};
+use crate::ledger::rows::{CounterRow, INBOUND, MetaName, MetaRow, SHARDS, State};
+use crate::ledger::rows_pickup::ShardState;
 use crate::ledger::{Table, keys};
 
 /// What was read so far; one entry for each site and state, none for a row.
@@ -44,6 +45,13 @@ impl Sums {
         self.tally.deliveries += 1;
         let row = self.counters.entry((site, state as u8)).or_default();
         row.count += 1;
+        row.bytes = row.bytes.saturating_add(bytes);
+    }
+
+    /// Shards in a state, and bytes that are held or reserved for them.
+    pub(super) fn shard(&mut self, state: ShardState, count: u64, bytes: u64) {
+        let row = self.counters.entry((SiteNo(0), SHARDS + state.number())).or_default();
+        row.count += count;
         row.bytes = row.bytes.saturating_add(bytes);
     }
 

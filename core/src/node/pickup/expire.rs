@@ -5,9 +5,10 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::jobs::{Job, Task};
+use super::jobs::Job;
 use super::overlay::{Stop, View};
 use super::pager::TOKEN_KEPT;
+use super::task::Task;
 use crate::id::ConnId;
 use crate::ledger::Table;
 use crate::ledger::keys_pickup::ShardKey;

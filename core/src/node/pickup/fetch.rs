@@ -3,13 +3,15 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::jobs::{Job, Task};
+use super::jobs::Job;
 use super::overlay::{Stop, View};
 use super::shard::follow;
+use super::task::Task;
 use super::{No, PERSIST};
-use crate::id::{ConnId, TransferNo};
+use crate::id::{ConnId, Sha256Digest, TransferNo};
 use crate::ledger::Table;
 use crate::ledger::keys_pickup::{self, ShardKey};
+use crate::ledger::rows::Body;
 use crate::ledger::rows_pickup::{NodeRow, ShardRow, ShardState, TokenRow, TokenState};
 use crate::node::Node;
 use crate::node::types::{Action, Note};
@@ -53,16 +55,20 @@ impl Node {
             None => None,
         };
         self.spend_nonce(now, &ask.signed, node.clone(), nonce)?;
-        self.intend(job);
-        let Some((hash, token)) = token else { return Err(no_token().into()) };
-        let shard = ShardKey::parse(&token.shard).ok_or_else(no_token)?;
-        let row = may_redeem(now, &token, &shard, row, node.as_ref(), &ask.signed.node)?;
+        let good = may_redeem(now, token, row, node.as_ref(), ask);
+        let Good { hash, token, shard, row, body } = match good {
+            Ok(good) => {
+                self.intend(job);
+                good
+            }
+            Err(no) => {
+                // What was refused is not judged again, but its nonce is spent.
+                let task = Task::Spend { signed: ask.signed.clone() };
+                self.intend(&Job { task, ..job.clone() });
+                return Err(no.into());
+            }
+        };
         let size = row.size.unwrap_or(0);
-        if ask.from.is_some_and(|from| from > size) {
-            let text = alloc::format!("the shard has {size} bytes");
-            return Err(No::new(PickupRefusal::Range, text).number(size).into());
-        }
-        let Some(body) = row.buffer else { return Err(no_token().into()) };
         let used = TokenRow { state: TokenState::Redeemed, since: now.wall.0, ..token.clone() };
         self.put_row(Table::Tokens, &keys_pickup::token(&hash), &used);
         let after = ShardRow {
@@ -86,7 +92,7 @@ impl Node {
             redemption,
             body,
             size,
-            sha256: row.sha256.unwrap_or(crate::id::Sha256Digest([0; 32])),
+            sha256: row.sha256.unwrap_or(Sha256Digest([0; 32])),
             blake3: row.blake3.unwrap_or(crate::id::BlobDigest([0; 32])),
         });
         // If its commit fails, the job is judged again.
@@ -228,19 +234,30 @@ pub(super) fn is_of(row: &ShardRow, redemption: u64) -> bool {
     row.state == ShardState::NodeReceiving && row.redemption == redemption
 }
 
-/// The shard, if this token is good for it: judged in the order 404, 403, 409, 410.
+/// A token that is good, and its shard.
+struct Good {
+    hash: Sha256Digest,
+    token: TokenRow,
+    shard: ShardKey,
+    row: ShardRow,
+    body: Body,
+}
+
+/// Whether the token is good for its shard: judged in the order 404, 403, 409, 410, 416.
 fn may_redeem(
     now: Now,
-    token: &TokenRow,
-    shard: &ShardKey,
+    token: Option<(Sha256Digest, TokenRow)>,
     row: Option<ShardRow>,
     node: Option<&NodeRow>,
-    signer: &str,
-) -> Result<ShardRow, No> {
-    if token.state == TokenState::Replaced || (replaced(token, node) && shard.node() == signer) {
+    ask: &FetchAsk,
+) -> Result<Good, No> {
+    let (hash, token) = token.ok_or_else(no_token)?;
+    let shard = ShardKey::parse(&token.shard).ok_or_else(no_token)?;
+    let own = shard.node() == ask.signed.node;
+    if token.state == TokenState::Replaced || (own && replaced(&token, node)) {
         return Err(no_token());
     }
-    if shard.node() != signer {
+    if !own {
         return Err(No::new(PickupRefusal::Forbidden, "the token is of another node"));
     }
     if token.state == TokenState::Redeemed {
@@ -250,14 +267,19 @@ fn may_redeem(
         return Err(No::new(PickupRefusal::TokenExpired, "the token's time is over"));
     }
     let row = row.filter(|row| row.generation == token.generation).ok_or_else(no_token)?;
-    if row.state != ShardState::RelayBuffered {
+    let Some(body) = row.buffer.filter(|_| row.state == ShardState::RelayBuffered) else {
         let text = alloc::format!("the shard is {}", row.state);
         return Err(No::new(PickupRefusal::TokenUsed, text));
-    }
+    };
     if row.redemption != token.redemption {
         return Err(no_token());
     }
-    Ok(row)
+    let size = row.size.unwrap_or(0);
+    if ask.from.is_some_and(|from| from > size) {
+        let text = alloc::format!("the shard has {size} bytes");
+        return Err(No::new(PickupRefusal::Range, text).number(size));
+    }
+    Ok(Good { hash, token, shard, row, body })
 }
 
 /// Whether the node has registered since the token was minted, before its time was over.

@@ -5,22 +5,17 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::overlay::{Place, Stop, View};
+use super::task::{Task, is_growth, needs_its_connection, touches_nonces};
 use super::{Command, No, SOON};
-use crate::id::{BatchNo, BlobDigest, BlobNo, ConnId, ReadNo, Sha256Digest, TransferNo};
-use crate::ledger::Table;
-use crate::ledger::keys_pickup::{self, ShardKey};
-use crate::ledger::keys_upkeep::ExpiryKind;
+use crate::id::{BatchNo, ConnId, ReadNo, TransferNo};
 use crate::ledger::read::{Answer as Rows, ReadRequest};
 use crate::node::stage::Intent;
 use crate::node::types::{Action, Note};
 use crate::node::{Asked, Node};
-use crate::pickup::{
-    AckAsk, BrokenUpload, FetchAsk, Operator, OperatorAct, PickupRefusal, Signed, TokenOffer,
-    UploadAsk,
-};
+use crate::pickup::{AckAsk, PickupRefusal, TokenOffer};
 use crate::session::{Content, SessionCommand};
 use crate::store::Errand;
-use crate::time::{Now, UnixMillis};
+use crate::time::Now;
 
 /// Jobs of one read.
 const AT_ONCE: usize = 256;
@@ -34,101 +29,6 @@ pub(in crate::node) struct Job {
     pub(super) conn: ConnId,
     pub(super) keys: Vec<Place>,
     pub(super) task: Task,
-}
-
-/// What.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Task {
-    Upload {
-        ticket: TransferNo,
-        ask: Box<UploadAsk>,
-    },
-    Extend {
-        ticket: TransferNo,
-        blob: BlobNo,
-    },
-    Checkpoint {
-        blob: BlobNo,
-        offset: u64,
-        chain: Vec<u8>,
-    },
-    Whole {
-        ticket: TransferNo,
-        blob: BlobNo,
-        size: u64,
-        sha256: Sha256Digest,
-        blake3: BlobDigest,
-    },
-    Broken {
-        ticket: TransferNo,
-        blob: BlobNo,
-        why: BrokenUpload,
-    },
-    /// The writer is gone without a word.
-    Quit {
-        blob: BlobNo,
-    },
-    /// Content is given up after a failed commit.
-    Discard {
-        shard: ShardKey,
-        blob: BlobNo,
-    },
-    Head {
-        ticket: TransferNo,
-        shard: ShardKey,
-        client: Option<Sha256Digest>,
-    },
-    Slot {
-        ticket: TransferNo,
-        shard: ShardKey,
-        client: Option<Sha256Digest>,
-        size: u64,
-    },
-    Fetch {
-        ticket: TransferNo,
-        ask: Box<FetchAsk>,
-    },
-    /// Bytes of a fetch have moved, long after that was written last.
-    Moved {
-        shard: ShardKey,
-        redemption: u64,
-        at: UnixMillis,
-    },
-    /// A fetch broke off.
-    FetchBroken {
-        shard: ShardKey,
-        redemption: u64,
-        moved: bool,
-    },
-    Subscribe {
-        ticket: TransferNo,
-        signed: Signed,
-    },
-    Register {
-        node: String,
-        tokens: Vec<TokenOffer>,
-        owed: u64,
-    },
-    Ack(Box<AckAsk>),
-    Operator {
-        ticket: TransferNo,
-        act: Box<Operator>,
-    },
-    /// A shard that a node may be notified of.
-    Notify {
-        shard: ShardKey,
-        session: u64,
-    },
-    Deadline {
-        at: UnixMillis,
-        shard: ShardKey,
-    },
-    /// A row of `expiry`, with its key there and its key in its own table.
-    Expire {
-        kind: ExpiryKind,
-        expiry: Vec<u8>,
-        key: Vec<u8>,
-    },
 }
 
 /// What a read of pickup is for.
@@ -162,50 +62,6 @@ impl Node {
     /// If its commit fails, this is judged again.
     pub(super) fn intend(&mut self, job: &Job) {
         self.stage.intend(Intent::Pickup(Box::new(job.clone())));
-    }
-
-    fn keys_of(&self, task: &Task) -> Vec<Place> {
-        let shard = |shard: &ShardKey| (Table::Shards, shard.key().to_vec());
-        let node = |id: &str| (Table::Nodes, keys_pickup::node(id).to_vec());
-        let signed = |s: &Signed| {
-            [node(&s.node), (Table::Nonces, keys_pickup::nonce(&s.node, &s.nonce).to_vec())]
-        };
-        match task {
-            Task::Upload { ask, .. } => [node(ask.shard.node()), shard(&ask.shard)].into(),
-            Task::Slot { shard: key, .. } => [node(key.node()), shard(key)].into(),
-            Task::Extend { blob, .. }
-            | Task::Checkpoint { blob, .. }
-            | Task::Whole { blob, .. }
-            | Task::Broken { blob, .. } => {
-                self.pickup.uploads.get(blob).map(|u| shard(&u.shard)).into_iter().collect()
-            }
-            Task::Quit { .. } => Vec::new(),
-            Task::Discard { shard: key, .. }
-            | Task::Head { shard: key, .. }
-            | Task::Moved { shard: key, .. }
-            | Task::FetchBroken { shard: key, .. }
-            | Task::Notify { shard: key, .. }
-            | Task::Deadline { shard: key, .. } => [shard(key)].into(),
-            Task::Fetch { ask, .. } => {
-                let token = ask.token.map(|hash| (Table::Tokens, hash.0.to_vec()));
-                signed(&ask.signed).into_iter().chain(token).collect()
-            }
-            Task::Subscribe { signed: s, .. } => signed(s).into(),
-            Task::Register { node: id, .. } => [node(id)].into(),
-            Task::Ack(ask) => [shard(&ask.shard)].into(),
-            Task::Operator { act, .. } => match &act.act {
-                OperatorAct::EnrolNode { id, .. } | OperatorAct::RevokeNode { id, .. } => {
-                    [node(id)].into()
-                }
-                OperatorAct::EnrolClient { .. } | OperatorAct::RevokeClient { .. } => Vec::new(),
-                OperatorAct::RetryShard { shard: key }
-                | OperatorAct::AbandonShard { shard: key } => [shard(key)].into(),
-            },
-            Task::Expire { kind, key, .. } => {
-                let table = super::expire::table_of(*kind);
-                table.map(|table| (table, key.clone())).into_iter().collect()
-            }
-        }
     }
 
     /// Asks for the rows of jobs that wait, one read at a time.
@@ -342,7 +198,7 @@ impl Node {
                 self.judge_whole(now, job, *ticket, *blob, found, view)
             }
             Task::Broken { ticket, blob, why } => {
-                self.judge_broken(now, job, *ticket, *blob, why, view, out)
+                self.judge_broken(now, job, (*ticket, *blob, why), view, out)
             }
             Task::Quit { blob } => {
                 self.writer_quit(conn, *blob);
@@ -365,8 +221,9 @@ impl Node {
             Task::Subscribe { ticket, signed } => {
                 self.judge_subscribe(now, job, *ticket, signed, view)
             }
+            Task::Spend { signed } => self.judge_spend(now, job, signed, view),
             Task::Register { node, tokens, owed } => {
-                self.judge_register(now, job, node, tokens, *owed, view, out)
+                self.judge_register(now, job, (node, tokens, *owed), view, out)
             }
             Task::Ack(ask) => self.judge_ack(now, job, ask, view),
             Task::Operator { ticket, act } => {
@@ -404,6 +261,7 @@ impl Node {
             | Task::Discard { .. }
             | Task::Moved { .. }
             | Task::FetchBroken { .. }
+            | Task::Spend { .. }
             | Task::Expire { .. } => return,
         };
         self.pickup_refuse(job.conn, ticket, no, out);
@@ -452,66 +310,5 @@ impl Node {
         }
         let (code, peer, text) = (no.refusal.word(), String::new(), no.text.clone());
         out.push(Action::Note(Note::Refused { code, peer, text }));
-    }
-}
-
-/// Whether it makes the ledger or the store grow.
-fn is_growth(task: &Task) -> bool {
-    match task {
-        Task::Upload { .. } | Task::Extend { .. } | Task::Whole { .. } | Task::Slot { .. } => true,
-        Task::Operator { act, .. } => match act.act {
-            OperatorAct::EnrolNode { .. } | OperatorAct::EnrolClient { .. } => true,
-            OperatorAct::RevokeNode { .. }
-            | OperatorAct::RevokeClient { .. }
-            | OperatorAct::RetryShard { .. }
-            | OperatorAct::AbandonShard { .. } => false,
-        },
-        Task::Checkpoint { .. }
-        | Task::Broken { .. }
-        | Task::Quit { .. }
-        | Task::Discard { .. }
-        | Task::Head { .. }
-        | Task::Fetch { .. }
-        | Task::Moved { .. }
-        | Task::FetchBroken { .. }
-        | Task::Subscribe { .. }
-        | Task::Register { .. }
-        | Task::Ack(_)
-        | Task::Notify { .. }
-        | Task::Deadline { .. }
-        | Task::Expire { .. } => false,
-    }
-}
-
-/// Whether a nonce is spent or removed by it.
-fn touches_nonces(task: &Task) -> bool {
-    matches!(
-        task,
-        Task::Fetch { .. } | Task::Subscribe { .. } | Task::Expire { kind: ExpiryKind::Nonce, .. }
-    )
-}
-
-/// Whether it is for nothing once whoever asked is gone, and not begun when this site is stopping.
-fn needs_its_connection(task: &Task) -> bool {
-    match task {
-        Task::Upload { .. }
-        | Task::Head { .. }
-        | Task::Slot { .. }
-        | Task::Fetch { .. }
-        | Task::Subscribe { .. }
-        | Task::Register { .. }
-        | Task::Operator { .. } => true,
-        Task::Extend { .. }
-        | Task::Checkpoint { .. }
-        | Task::Whole { .. }
-        | Task::Broken { .. }
-        | Task::Quit { .. }
-        | Task::Discard { .. }
-        | Task::Moved { .. }
-        | Task::FetchBroken { .. }
-        | Task::Ack(_)
-        | Task::Notify { .. }
-        | Task::Deadline { .. }
-        | Task::Expire { .. } => false,
     }
 }

@@ -14,7 +14,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `jobs`, `overlay` | the way of a job; rows read, with what is staged on top |
+//! | `task`, `jobs`, `overlay` | what there is to judge; the way of a job; rows read, with what is staged on top |
 //! | `shard` | the one place where a shard's row, its indexes and counters are written |
 //! | `upload`, `resume`, `writing` | uploads: begun, gone on with, ended; slots and HEAD |
 //! | `signed`, `fetch`, `ack` | nonces; tokens redeemed and fetches; what nodes say of them |
@@ -34,6 +34,7 @@ mod session;
 mod shard;
 mod signed;
 mod sweep;
+mod task;
 mod upload;
 mod writing;
 
@@ -57,11 +58,11 @@ use crate::time::{Instant, Now, UnixMillis};
 pub(super) use jobs::{Job, Reading};
 
 use fetch::Fetch;
-use jobs::Task;
 use overlay::{Overlay, View};
 use session::{NodeSession, Subscriber};
 use signed::Nonces;
 use sweep::Sweep;
+use task::Task;
 use writing::Upload;
 
 /// Progress that feeds the graces is written at most so often.
@@ -175,11 +176,11 @@ impl Node {
         &mut self,
         now: Now,
         conn: ConnId,
-        event: Box<pickup::Event>,
+        event: pickup::Event,
         out: &mut Vec<Action>,
     ) {
         use pickup::Event as E;
-        let task = match *event {
+        let task = match event {
             E::Upload { ticket, ask } => Task::Upload { ticket, ask },
             E::Extend { ticket, blob } => Task::Extend { ticket, blob },
             E::Checkpoint { blob, offset, chain, .. } => Task::Checkpoint { blob, offset, chain },
@@ -204,8 +205,8 @@ impl Node {
     }
 
     /// A promise of pickup rests on a batch that failed. Relief comes back as its job.
-    pub(super) fn pickup_taken_back(&mut self, conn: ConnId, answer: Box<pickup::Answer>) {
-        match *answer {
+    pub(super) fn pickup_taken_back(&mut self, conn: ConnId, answer: Answer) {
+        match answer {
             // Its row is not there, or its writer is not let in.
             Answer::Granted { blob, .. } => {
                 self.upload_over(blob);

@@ -2,10 +2,10 @@
 //! missed.
 //!
 //! A lap goes through the node's part of `by_node` from the cursor to the end and from the beginning to
-//! the cursor (P5). What becomes owed while a lap is under way makes another one necessary; between
-//! laps it is kept by name, as long as that is little. So whatever stands in the ledger when a session
-//! registers is found by its first lap, whatever comes later is told by whoever stages it, and nothing
-//! falls in between.
+//! the cursor (P5). What becomes owed in the meantime is kept by name and has its turn after the lap; when
+//! that is too much, another lap is made, once what was staged can be read. So whatever stands in the
+//! ledger when a session registers is found by its first lap, whatever comes later is told by whoever
+//! stages it, and nothing falls in between.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::string::ToString;
@@ -13,9 +13,11 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::fetch::replaced;
-use super::jobs::{Reading, Task};
+use super::jobs::Reading;
 use super::overlay::{Stop, View};
 use super::session::{NodeSession, behind_prefix};
+use super::task::Task;
+use crate::id::BatchNo;
 use crate::ledger::Table;
 use crate::ledger::keys_pickup::{self, ShardKey, parse_by_node};
 use crate::ledger::keys_upkeep::ExpiryKind;
@@ -63,6 +65,8 @@ pub(super) struct Pager {
     /// Another lap is needed, or will be then.
     again: bool,
     again_at: Option<UnixMillis>,
+    /// What it is needed for is durable with this batch.
+    seen_from: BatchNo,
     page: VecDeque<ShardKey>,
     fresh: BTreeSet<ShardKey>,
     /// Shards that wait for their time.
@@ -77,19 +81,69 @@ impl Pager {
         Pager { again: true, ..Pager::default() }
     }
 
-    /// A shard may be notified of now.
-    fn owed(&mut self, shard: ShardKey) {
-        if self.lap.is_some() || self.again || self.fresh.len() >= FRESH {
+    /// A shard is owed by that batch.
+    fn staged(&mut self, shard: ShardKey, batch: BatchNo) {
+        if self.fresh.len() < FRESH {
+            self.fresh.insert(shard);
+        } else {
+            (self.again, self.seen_from) = (true, batch);
+        }
+    }
+
+    /// A shard that was notified of, or looked at, may be so again. It waits for the others to have
+    /// their turn (P5).
+    fn once_more(&mut self, shard: ShardKey) {
+        if self.lap.is_some() || self.fresh.len() >= FRESH {
             self.again = true;
         } else {
             self.fresh.insert(shard);
         }
     }
 
-    /// The next shard to be looked at.
-    fn next(&mut self) -> Option<ShardKey> {
-        self.page.pop_front().or_else(|| self.fresh.pop_first())
+    /// What is to be done next, when this much is durable.
+    fn next(&mut self, committed: BatchNo) -> Next {
+        if let Some(shard) = self.page.pop_front() {
+            return Next::Look(shard);
+        }
+        if self.lap.as_ref().is_some_and(|lap| !lap.read) {
+            return if self.reading { Next::Nothing } else { Next::Read };
+        }
+        if let Some(shard) = self.fresh.pop_first() {
+            return Next::Look(shard);
+        }
+        self.lap = None;
+        if self.again && self.seen_from <= committed {
+            self.again = false;
+            self.lap = Some(Lap { began: self.cursor.clone(), wrapped: false, read: false });
+            return Next::Read;
+        }
+        if self.again { Next::Later } else { Next::Nothing }
     }
+}
+
+impl Pager {
+    /// The next page of the lap.
+    fn page_of(&self, node: &str) -> Option<ReadRequest> {
+        let lap = self.lap.as_ref()?;
+        let from = match self.cursor.is_empty() {
+            true => keys_pickup::by_node_prefix(node).to_vec(),
+            false => behind(&self.cursor),
+        };
+        let until = if lap.wrapped { behind(&lap.began) } else { behind_prefix(node) };
+        Some(ReadRequest::Rows { table: Table::ByNode, from, until, limit: PAGE })
+    }
+}
+
+/// What a pager does next.
+enum Next {
+    /// This shard is looked at.
+    Look(ShardKey),
+    /// The next page is read.
+    Read,
+    /// What it would read is not durable yet.
+    Later,
+    /// All is done, or waits for a page.
+    Nothing,
 }
 
 impl Node {
@@ -98,7 +152,7 @@ impl Node {
         let node = shard.node();
         let Some(session) = self.pickup.nodes.get_mut(node) else { return };
         session.open.remove(shard);
-        session.pager.owed(shard.clone());
+        session.pager.staged(shard.clone(), self.stage.number());
         self.pickup.busy.insert(node.to_string());
     }
 
@@ -152,42 +206,40 @@ impl Node {
         self.pickup.told.unused += unused.len() as u64;
         for shard in unused {
             session.open.remove(&shard);
-            session.pager.owed(shard);
+            session.pager.once_more(shard);
         }
         session.pager.again |= session.pager.again_at.take_if(|at| *at <= now.wall).is_some();
         while session.pager.later.first().is_some_and(|(at, _)| *at <= now.wall) {
             let Some((_, shard)) = session.pager.later.pop_first() else { break };
-            session.pager.owed(shard);
+            session.pager.once_more(shard);
         }
         self.pickup.busy.insert(node.to_string());
     }
 
     fn page_node(&mut self, node: &str, out: &mut Vec<Action>) {
         let window = self.config.buffer.notify_window as usize;
+        let committed = self.gate.committed();
         let Some(session) = self.pickup.nodes.get_mut(node) else { return };
         let (conn, number) = (session.conn, session.number);
         let mut jobs = Vec::new();
         let mut request = None;
         while has_room(session, window) {
-            if let Some(shard) = session.pager.next() {
-                if session.open.contains_key(&shard) {
-                    continue;
+            match session.pager.next(committed) {
+                Next::Look(shard) if session.open.contains_key(&shard) => {}
+                Next::Look(shard) => {
+                    session.pager.judging += 1;
+                    jobs.push(Task::Notify { shard, session: number });
                 }
-                session.pager.judging += 1;
-                jobs.push(Task::Notify { shard, session: number });
-            } else if session.pager.reading {
-                break;
-            } else if let Some(lap) = session.pager.lap.as_ref().filter(|lap| !lap.read) {
-                request = Some(page_of(node, lap, &session.pager.cursor));
-                session.pager.reading = true;
-                break;
-            } else if session.pager.again {
-                let began = session.pager.cursor.clone();
-                session.pager.again = false;
-                session.pager.lap = Some(Lap { began, wrapped: false, read: false });
-            } else {
-                session.pager.lap = None;
-                break;
+                Next::Read => {
+                    request = session.pager.page_of(node);
+                    session.pager.reading = true;
+                    break;
+                }
+                Next::Later => {
+                    self.pickup.busy.insert(node.to_string());
+                    break;
+                }
+                Next::Nothing => break,
             }
         }
         for task in jobs {
@@ -273,8 +325,10 @@ impl Node {
         if session.open.contains_key(shard) {
             return Ok(());
         }
-        // A session that came after the pickup that failed does not wait.
-        if row.notify_after > now.wall.0 && session.since.0 <= row.since {
+        // A session that came after the pickup that failed does not wait. Numbers tell more than times,
+        // of which two may be the same.
+        let was_there = row.redemption >= session.tokens_from || session.since.0 < row.since;
+        if row.notify_after > now.wall.0 && was_there {
             let at = UnixMillis(row.notify_after);
             session.pager.later.insert((at, shard.clone()));
             let mut wake = Some(at);
@@ -289,7 +343,7 @@ impl Node {
             return Ok(());
         }
         let Some(offer) = session.tokens.pop_front() else {
-            session.pager.owed(shard.clone());
+            session.pager.once_more(shard.clone());
             return Ok(());
         };
         if let Some((hash, old)) = old {
@@ -341,16 +395,6 @@ impl Node {
 fn has_room(session: &NodeSession, window: usize) -> bool {
     let judging = session.pager.judging;
     session.open.len() + judging < window && session.tokens.len() > judging
-}
-
-/// The next page of a lap.
-fn page_of(node: &str, lap: &Lap, cursor: &[u8]) -> ReadRequest {
-    let from = match cursor.is_empty() {
-        true => keys_pickup::by_node_prefix(node).to_vec(),
-        false => behind(cursor),
-    };
-    let until = if lap.wrapped { behind(&lap.began) } else { behind_prefix(node) };
-    ReadRequest::Rows { table: Table::ByNode, from, until, limit: PAGE }
 }
 
 /// The first key behind another.

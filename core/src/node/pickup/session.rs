@@ -37,6 +37,8 @@ pub(super) struct NodeSession {
     pub number: u64,
     /// When it registered.
     pub since: UnixMillis,
+    /// The first redemption number that could be its own.
+    pub tokens_from: u64,
     pub tokens: VecDeque<TokenOffer>,
     /// Notifications without an answer.
     pub open: BTreeMap<ShardKey, Open>,
@@ -88,9 +90,7 @@ impl Node {
         &mut self,
         now: Now,
         job: &Job,
-        node: &str,
-        tokens: &[TokenOffer],
-        owed: u64,
+        (node, tokens, owed): (&str, &[TokenOffer], u64),
         view: &View,
         out: &mut Vec<Action>,
     ) -> Result<(), Stop> {
@@ -111,14 +111,16 @@ impl Node {
             self.close_ws(old, 4001, "a newer session of this node took its place", out);
         }
         self.intend(job);
-        let tokens_from = Some(self.stage.meta.next_redemption.max(1));
-        let registered_at = Some(now.wall.0);
-        self.put_row(Table::Nodes, &place, &NodeRow { registered_at, tokens_from, ..row });
+        let tokens_from = self.stage.meta.next_redemption.max(1);
+        let (registered_at, from) = (Some(now.wall.0), Some(tokens_from));
+        let row = NodeRow { registered_at, tokens_from: from, ..row };
+        self.put_row(Table::Nodes, &place, &row);
         self.pickup.sessions += 1;
         let session = NodeSession {
             conn: job.conn,
             number: self.pickup.sessions,
             since: now.wall,
+            tokens_from,
             tokens: tokens.iter().take(TOKENS_MAX).copied().collect(),
             open: BTreeMap::new(),
             pager: Pager::at_start(),

@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use super::No;
 use super::expire::NONCE_AGAIN;
-use super::jobs::Reading;
+use super::jobs::{Job, Reading};
 use super::overlay::{Stop, View};
 use crate::id::BatchNo;
 use crate::ledger::keys_pickup;
@@ -93,6 +93,21 @@ impl Node {
         let left = Duration::from_millis(until.saturating_sub(raw)).saturating_add(NONCE_AGAIN);
         self.expire_at(now.wall.after(left), ExpiryKind::Nonce, &place);
         *self.pickup.nonces.live.entry(key).or_default() += 1;
+        Ok(())
+    }
+
+    /// As meant before a commit that failed.
+    pub(super) fn judge_spend(
+        &mut self,
+        now: Now,
+        job: &Job,
+        signed: &Signed,
+        view: &View,
+    ) -> Result<(), Stop> {
+        let (node, nonce) = self.signed_rows(signed, view)?;
+        if self.spend_nonce(now, signed, node, nonce).is_ok() {
+            self.intend(job);
+        }
         Ok(())
     }
 

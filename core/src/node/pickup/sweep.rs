@@ -7,8 +7,9 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::jobs::{Job, Reading, Task};
+use super::jobs::{Job, Reading};
 use super::overlay::{Stop, View};
+use super::task::Task;
 use crate::id::{BatchNo, ConnId};
 use crate::ledger::Table;
 use crate::ledger::keys_pickup::{ShardKey, parse_shard_deadline};

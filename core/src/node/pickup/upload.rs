@@ -70,17 +70,17 @@ impl Node {
         }
         self.is_enrolled(&ask.shard, view)?;
         match row.as_ref().map(|row| row.state) {
-            None => self.begin_upload(now, asker, ask, None, 0, out),
+            None => self.begin_upload(now, asker, ask, None, 0),
             Some(ShardState::RelayCleanup) => {
                 let generation = row.as_ref().map_or(0, |row| row.generation.saturating_add(1));
-                self.begin_upload(now, asker, ask, row, generation, out)
+                self.begin_upload(now, asker, ask, row, generation)
             }
             Some(ShardState::Created | ShardState::Uploading) => {
                 if let Some(row) = &row {
                     self.may_begin(asker, ask, row)?;
                 }
                 let generation = row.as_ref().map_or(0, |row| row.generation);
-                self.begin_upload(now, asker, ask, row, generation, out)
+                self.begin_upload(now, asker, ask, row, generation)
             }
             Some(
                 ShardState::RelayBuffered
@@ -120,7 +120,6 @@ impl Node {
         ask: &UploadAsk,
         before: Option<ShardRow>,
         generation: u64,
-        out: &mut Vec<Action>,
     ) -> Result<(), Stop> {
         let fresh = |state| blank(now, generation, asker.client, state);
         // What is final begins anew; a slot or a partial goes on as what it was.
@@ -148,7 +147,7 @@ impl Node {
             if let Some(blob) = partial {
                 self.doom_shard(blob);
             }
-            return self.store_whole(now, asker, ask, before, row, (*content, found), out);
+            return self.store_whole(now, asker, ask, before, row, (*content, found));
         }
         let size = announced(ask).or(row.size);
         let limit = self.config.buffer.max_upload.unwrap_or(u64::MAX);
@@ -175,13 +174,11 @@ impl Node {
         before: Option<ShardRow>,
         row: ShardRow,
         (content, found): (Content, super::shard::Found),
-        out: &mut Vec<Action>,
     ) -> Result<(), Stop> {
         let Content::Parked(handle) = content else {
             let text = "a file is uploaded after it was granted";
             return Err(No::new(PickupRefusal::Conflict, text).into());
         };
-        let _ = out;
         let size = found.0;
         let number = self.stage.next_body();
         self.stage.put_body(number, handle, size);

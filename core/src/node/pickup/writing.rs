@@ -2,9 +2,10 @@
 
 use alloc::vec::Vec;
 
-use super::jobs::{Job, Task};
+use super::jobs::Job;
 use super::overlay::{Stop, View};
 use super::shard::{Found, view_of};
+use super::task::Task;
 use super::{No, PERSIST, SOON};
 use crate::id::{BlobNo, ConnId, TransferNo};
 use crate::ledger::Table;
@@ -307,9 +308,7 @@ impl Node {
         &mut self,
         now: Now,
         job: &Job,
-        ticket: TransferNo,
-        blob: BlobNo,
-        why: &BrokenUpload,
+        (ticket, blob, why): (TransferNo, BlobNo, &BrokenUpload),
         view: &View,
         out: &mut Vec<Action>,
     ) -> Result<(), Stop> {
