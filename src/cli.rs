@@ -90,6 +90,12 @@ enum Command {
     /// Lists peers, holds them, ends their backoff, forgets them, gives them a new pin
     #[command(subcommand)]
     Peers(cmd::peers::PeersCommand),
+    /// Shards for nodes that are away: who may upload, who picks up, how they stand
+    #[command(subcommand)]
+    Pickup(cmd::pickup::PickupCommand),
+    /// Picks shards up from a relay: the other end of `pickup`
+    #[command(subcommand)]
+    Node(cmd::node::NodeCommand),
     /// Shows who did what and why, and what the site removed by itself
     Audit(cmd::audit::AuditArgs),
     /// Shows what inbox rules give out, and tries again
@@ -213,6 +219,8 @@ fn dispatch(command: Command, global: &Global, socket: Option<PathBuf>) -> Resul
         Command::Unhold(args) => cmd::hold::unhold(args, global, &at()?)?,
         Command::Release(args) => cmd::hold::release(args, global, &at()?)?,
         Command::Peers(command) => cmd::peers::run(command, global, &at()?)?,
+        Command::Pickup(command) => cmd::pickup::run(command, global, at)?,
+        Command::Node(command) => cmd::node::run(command, global)?,
         Command::Audit(args) => cmd::audit::run(args, global, &at()?)?,
         Command::Inbox(args) => cmd::inbox::run(args, global, &at()?)?,
         Command::Watch(args) => cmd::watch::run(args, global, &at()?)?,

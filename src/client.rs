@@ -395,7 +395,7 @@ fn refused(answer: &Answer) -> Failure {
     });
     let Refused { code, message } = refused;
     match (code.as_str(), answer.status) {
-        ("unknown", _) => Failure::new(Exit::NoMatch, "CN0612", message),
+        ("unknown" | "unknown_node", _) => Failure::new(Exit::NoMatch, "CN0612", message),
         ("ambiguous" | "invalid_id", _) => Failure::new(Exit::Usage, "CN0613", message),
         ("unknown_destination", _) => Failure::new(Exit::Failed, "CN0614", message)
             .help("known peers are listed by: consign status"),

@@ -13,6 +13,7 @@ pub mod human;
 pub mod inbox;
 pub mod log;
 pub mod out;
+pub mod pickup;
 pub mod pki;
 pub mod record;
 pub mod sim;

@@ -19,6 +19,11 @@
 //! | `GET /v1/watched?rule=&from=` | [`exports::WatchedFiles`], a page |
 //! | `POST /v1/unwatch?rule=&path=` | [`exports::Done`]: files that are gone are forgotten (BLAKE3 of their paths) |
 //! | `POST /v1/clock/confirm` | [`shapes::Clock`]: what a step of the clock has held goes on |
+//! | `POST /v1/pickup/acts` with [`pickup::acts::PickupRequest`] | [`pickup::acts::PickupActed`], once it is safe on disk |
+//! | `GET /v1/pickup/nodes?limit=&after=` | [`pickup::lists::Nodes`], a page |
+//! | `GET /v1/pickup/clients?limit=&after=` | [`pickup::lists::Clients`], a page |
+//! | `GET /v1/pickup/shards?limit=&after=&state=&node=` | [`pickup::lists::Shards`], a page |
+//! | `GET /v1/pickup/shard?key=FILE_ID/VERSION/SHARD@NODE` | [`pickup::lists::ShardShown`] |
 //! | `POST /v1/stop` | `202`: the node drains and stops |
 //! | `GET /healthz`, `GET /readyz` | one word |
 //!
@@ -36,6 +41,7 @@ pub mod exports;
 pub mod ledger;
 pub mod lists;
 mod metrics;
+pub mod pickup;
 mod refusal;
 mod route;
 mod session;

@@ -1,5 +1,7 @@
 //! Requests to what they ask for. Nothing is begun before all of it is understood.
 
+pub(super) mod pickup;
+
 use std::time::Duration;
 
 use consign_core::code::Cause;
@@ -11,6 +13,7 @@ use consign_core::segment::{Class, Destinations, Meta, is_site_name};
 use consign_core::session::WatchedFile;
 use consign_core::time::UnixMillis;
 
+use self::pickup::PickupRoute;
 use super::exports::{ExportListing, WatchListing};
 use super::ledger::{IdPrefix, Listing, Word};
 use super::lists::{self, AuditListing, DeadListing};
@@ -39,6 +42,7 @@ pub(super) enum Route {
     ExportRetry(IdPrefix),
     Watched(WatchListing),
     Unwatch(RuleId, Vec<PathHash>),
+    Pickup(PickupRoute),
 }
 
 /// A segment without its content.
@@ -89,6 +93,9 @@ pub(super) fn route(request: &Request) -> Result<Route, No> {
         }
         (["v1", "watched"], true, _) => watched(target.query).map(Route::Watched),
         (["v1", "unwatch"], _, true) => unwatch(target.query),
+        (["v1", "pickup", rest @ ..], ..) => {
+            pickup::route(request, rest, target.query).map(Route::Pickup)
+        }
         (["v1", "segments"], false, false) => Err(not_allowed(request, "GET, HEAD, POST")),
         (
             ["v1", "stop" | "acts" | "unwatch"]

@@ -3,6 +3,7 @@
 mod admit;
 mod answer;
 mod heard;
+mod pickup;
 
 use std::sync::Arc;
 
@@ -24,7 +25,9 @@ use super::download::{Download, Step};
 use super::exports;
 use super::ledger::{self, Located};
 use super::lists;
+use super::pickup::acts::PickupRequest;
 use super::refusal::No;
+use super::route::pickup::PickupRoute;
 use super::route::{self, Route, Submit};
 use super::shapes::Segment;
 use super::upload::Upload;
@@ -45,10 +48,12 @@ enum Task {
     Query(TransferNo, Route),
     /// The node's word on how far a segment is.
     Progress(TransferNo, Box<Segment>),
-    /// The body of an act on its way in.
-    Body(Vec<u8>),
+    /// The body of an act on its way in, and whether it is about pickup.
+    Body(bool, Vec<u8>),
     /// The node's word on what became of an act.
     Act(TransferNo),
+    /// The same, about pickup.
+    PickupAct(TransferNo, Box<PickupRequest>),
     /// Content on its way in.
     Upload(Box<Upload>),
     /// Content on its way out.
@@ -107,18 +112,19 @@ impl AdminSession {
                 // Content nobody asked for is read and dropped.
                 match &mut self.task {
                     Task::Upload(upload) => upload.body(data, out),
-                    Task::Body(body) if body.len() + data.len() > acts::BODY_MAX => {
+                    Task::Body(_, body) if body.len() + data.len() > acts::BODY_MAX => {
                         self.task = Task::Idle;
                         let text = format!("an act of more than {} bytes", acts::BODY_MAX);
                         self.refuse(now, &No::new(413, "too_large", text), out);
                     }
-                    Task::Body(body) => body.extend_from_slice(data),
+                    Task::Body(_, body) => body.extend_from_slice(data),
                     _ => {}
                 }
             }
             Event::End => match std::mem::replace(&mut self.task, Task::Idle) {
                 Task::Wait(route) => self.begin(now, route, out),
-                Task::Body(body) => self.act(now, &body, out),
+                Task::Body(false, body) => self.act(now, &body, out),
+                Task::Body(true, body) => self.pickup_act(now, &body, out),
                 Task::Upload(mut upload) => {
                     upload.end(out);
                     self.task = Task::Upload(upload);
@@ -151,7 +157,8 @@ impl AdminSession {
             Ok(route) => {
                 self.conn.go_on(now, &mut out.bytes);
                 self.task = match route {
-                    Route::Act => Task::Body(Vec::new()),
+                    Route::Act => Task::Body(false, Vec::new()),
+                    Route::Pickup(PickupRoute::Act) => Task::Body(true, Vec::new()),
                     route => Task::Wait(route),
                 };
             }
@@ -257,6 +264,7 @@ impl AdminSession {
                 let listing = listing.clone();
                 query(ticket, out, move |s| json(&exports::watched_files(s, &listing)?));
             }
+            Route::Pickup(route) => self::pickup::ask(route, ticket, out),
             Route::Submit(_) | Route::Act => unreachable!("its body comes first"),
         }
         self.task = Task::Query(ticket, route);
@@ -342,7 +350,12 @@ impl AdminSession {
                     self.task = Task::Ask(ticket, Route::ExportRun);
                 }
             },
+            Route::Pickup(PickupRoute::Shard(_)) => match pickup::shown(&bytes) {
+                Err(no) => self.refuse(now, &no, out),
+                Ok(()) => self.body(now, 200, &[], &bytes, out),
+            },
             Route::List(_)
+            | Route::Pickup(_)
             | Route::Dead(_)
             | Route::Groups(_)
             | Route::Audit(_)
@@ -398,8 +411,9 @@ impl AdminSession {
             | Task::Ask(..)
             | Task::Query(..)
             | Task::Progress(..)
-            | Task::Act(_) => true,
-            Task::Idle | Task::Wait(_) | Task::Body(_) => false,
+            | Task::Act(_)
+            | Task::PickupAct(..) => true,
+            Task::Idle | Task::Wait(_) | Task::Body(..) => false,
         };
         if !waits {
             self.drop_task(out);
@@ -452,8 +466,9 @@ impl Session for AdminSession {
             Task::Upload(upload) => upload.wants_read(),
             Task::Idle
             | Task::Wait(_)
-            | Task::Body(_)
+            | Task::Body(..)
             | Task::Act(_)
+            | Task::PickupAct(..)
             | Task::Ask(..)
             | Task::Query(..)
             | Task::Progress(..)

@@ -7,6 +7,7 @@
 mod files;
 mod notes;
 mod open;
+mod pickup;
 mod record;
 pub mod signals;
 mod socket;
@@ -59,6 +60,8 @@ pub struct Ready {
     pub listen: Vec<SocketAddr>,
     /// Where health and status are.
     pub web: Option<SocketAddr>,
+    /// Where pickup clients and nodes connect.
+    pub pickup: Option<SocketAddr>,
 }
 
 impl Ready {

@@ -17,7 +17,7 @@ use consign_core::time::{EffectiveClock, Instant, UnixMillis};
 use consign_storage_lmdb::{LmdbStore, OpenError, OpenOptions};
 
 use super::socket::{self, SocketFile};
-use super::{Overrides, Ready, files, notes, record};
+use super::{Overrides, Ready, files, notes, pickup, record};
 use crate::admin::{self, AdminContext};
 use crate::cli::VERSION;
 use crate::config::Settings;
@@ -62,8 +62,9 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
         Node::recover(settings.node.clone(), recovery, now).map_err(|e| not_recovered(&e))?;
 
     let (admin, socket) = socket::listen(&settings.admin)?;
-    let (peers, listen) = bind(&settings.listen)?;
-    let (web, web_at) = bind(settings.web.as_slice())?;
+    let (peers, listen) = bind(&settings.listen, "listen.peers")?;
+    let (web, web_at) = bind(settings.web.as_slice(), "listen.web")?;
+    let (pickup, pickup_at) = pickup::open(settings, loaded.pickup, &loaded.own.hosts)?;
     let watch = WatchStates::new(&settings.watch);
     let admin_session = admin_session(settings, &watch);
     let exporter = Arc::new(Inbox::new(&settings.inbox, Box::new(store.content())));
@@ -78,6 +79,7 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
         queued,
         listen,
         web: web_at.first().copied(),
+        pickup: pickup_at,
     };
     let tap = match (&overrides.record, recorded) {
         (Some(path), Some(recovery)) => Some(record::begin(path, settings, &recovery, now)?),
@@ -92,7 +94,7 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
         peers,
         peer_session: peer_session(settings),
         locals,
-        pickup: None,
+        pickup,
         time_high,
         tap,
         observe: Arc::new(move |note| {
@@ -139,7 +141,10 @@ fn admin_session(settings: &Settings, watch: &WatchStates) -> MakeSession {
     })
 }
 
-fn bind(addresses: &[SocketAddr]) -> Result<(Vec<TcpListener>, Vec<SocketAddr>), Failure> {
+pub(super) fn bind(
+    addresses: &[SocketAddr],
+    key: &str,
+) -> Result<(Vec<TcpListener>, Vec<SocketAddr>), Failure> {
     let mut listeners = Vec::new();
     let mut bound = Vec::new();
     for address in addresses {
@@ -147,10 +152,14 @@ fn bind(addresses: &[SocketAddr]) -> Result<(Vec<TcpListener>, Vec<SocketAddr>),
             let message = format!("cannot listen on {address}: {e}");
             let failure = Failure::new(Exit::Failed, "CN0511", message);
             match e.kind() {
-                ErrorKind::AddrInUse => failure.help(
-                    "another process listens there; end it, or set another address under \
-                     listen.peers and in the peers' relay.known_peers",
-                ),
+                ErrorKind::AddrInUse => {
+                    let known = match key {
+                        "listen.peers" => " and in the peers' relay.known_peers",
+                        _ => "",
+                    };
+                    let help = "another process listens there; end it, or set another address";
+                    failure.help(format!("{help} under {key}{known}"))
+                }
                 _ => failure,
             }
         };

@@ -70,19 +70,22 @@ impl Node {
         }
         self.drop_pending(pending, out);
         self.drop_partial(offer.digest, source);
+        // Once the ACK has left the asker waits for the receipt: the ACK rests on that row too (R4).
+        let mut told = Vec::new();
+        for site in plan.settled {
+            let receipt = receipts.iter().find(|(s, _)| *s == site).map(|(_, r)| r.clone());
+            let settled = deliveries.get(&site).map(|delivery| (&row, delivery));
+            told.extend(self.pass_again(seq, site, source, receipt, settled));
+        }
         let (conn, transfer, id) = (pending.conn, pending.transfer, row.id);
         let (promise, refusal) = (Promise::Ack { transfer, id }, Some(full(transfer, id)));
-        if changed {
+        if changed || !told.is_empty() {
             self.promise(conn, promise, refusal, Some(seq));
         } else {
             // No rows of its own: it hangs on the newest batch (G2).
             self.promise_unless(Plant::G2, conn, promise, refusal, Some(seq));
         }
-        for site in plan.settled {
-            let receipt = receipts.iter().find(|(s, _)| *s == site).map(|(_, r)| r.clone());
-            let settled = deliveries.get(&site).map(|delivery| (&row, delivery));
-            self.pass_again(seq, site, source, receipt, settled);
-        }
+        self.tell_again(source, seq, told);
         Ok(())
     }
 
@@ -321,14 +324,22 @@ impl Node {
         out: &mut Vec<Action>,
     ) {
         self.drop_pending(pending, out);
+        let mut told = Vec::new();
+        for (site, receipt) in receipts {
+            if offer.to.addresses(&receipt.site) {
+                told.extend(self.pass_again(
+                    seq,
+                    *site,
+                    pending.source,
+                    Some(receipt.clone()),
+                    None,
+                ));
+            }
+        }
         let (transfer, id) = (pending.transfer, offer.id);
         let (promise, refusal) = (Promise::Ack { transfer, id }, Some(full(transfer, id)));
         self.promise(pending.conn, promise, refusal, None);
-        for (site, receipt) in receipts {
-            if offer.to.addresses(&receipt.site) {
-                self.pass_again(seq, *site, pending.source, Some(receipt.clone()), None);
-            }
-        }
+        self.tell_again(pending.source, seq, told);
     }
 }
 

@@ -51,14 +51,10 @@ impl Bounds {
 impl Node {
     /// Tables that are bounded by number or age.
     pub(super) fn bound_tables(&mut self, now: Now, out: &mut Vec<Action>) {
-        let meta = self.stage.meta;
-        let over = |have: u64, most: u64| {
-            usize::try_from(have.saturating_sub(most)).unwrap_or(SLICE).min(SLICE)
-        };
         let dead = self.bounds.dead.is_none() && now.wall >= self.bounds.dead_at;
         for (table, rows) in [
-            (Bounded::Audit, over(meta.audit_rows, self.config.audit_max)),
-            (Bounded::Remembered, over(meta.remembered, self.config.remember_max)),
+            (Bounded::Audit, self.too_many(Bounded::Audit)),
+            (Bounded::Remembered, self.too_many(Bounded::Remembered)),
             (Bounded::Deadletters, if dead { SLICE } else { 0 }),
         ] {
             let stale = table != Bounded::Deadletters && self.bounds.staged > self.gate.committed();
@@ -71,6 +67,17 @@ impl Node {
                 self.ask(Asked::Oldest(table), ReadRequest::Oldest(table, rows), out);
             }
         }
+    }
+
+    /// How many rows more than it may have a table has now, as far as one slice goes.
+    fn too_many(&self, table: Bounded) -> usize {
+        let (meta, config) = (&self.stage.meta, &self.config);
+        let over = match table {
+            Bounded::Audit => meta.audit_rows.saturating_sub(config.audit_max),
+            Bounded::Remembered => meta.remembered.saturating_sub(config.remember_max),
+            Bounded::Deadletters => 0,
+        };
+        usize::try_from(over).unwrap_or(SLICE).min(SLICE)
     }
 
     /// Returns whether the read is still needed.
@@ -97,6 +104,7 @@ impl Node {
     }
 
     fn drop_audit(&mut self, numbers: &[u64]) {
+        let (numbers, _) = numbers.split_at(numbers.len().min(self.too_many(Bounded::Audit)));
         if !self.stage.room(numbers.len()) {
             return;
         }
@@ -112,6 +120,10 @@ impl Node {
             return;
         }
         for (at, id) in oldest {
+            // Others may have grown too old since it was asked: only what is too many now goes.
+            if self.too_many(Bounded::Remembered) == 0 {
+                return;
+            }
             match self.book.removed(&id) {
                 // Evicted again, or forgotten, since the reading: that row is not the oldest any more.
                 Some(row) if row.as_ref().is_none_or(|row| row.evicted_at != at.0) => {}

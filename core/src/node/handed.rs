@@ -34,6 +34,8 @@ pub(super) struct Handed {
     sites: VecDeque<SiteNo>,
     after: Option<Seq>,
     reading: bool,
+    /// Rows that a page needed which found no room: read before there is, it would find none again.
+    needs: usize,
     /// All sites are to be looked at, once those are done.
     again: bool,
 }
@@ -59,7 +61,8 @@ impl Node {
     /// Asks for the next page.
     pub(super) fn look_at_handed(&mut self, out: &mut Vec<Action>) {
         let idle = !self.handed.reading && matches!(self.mode, Mode::Normal);
-        if !idle || self.stopping || self.reconcile.is_settling() {
+        let room = self.stage.room(self.handed.needs);
+        if !idle || !room || self.stopping || self.reconcile.is_settling() {
             return;
         }
         if self.handed.sites.is_empty() && core::mem::take(&mut self.handed.again) {
@@ -92,9 +95,11 @@ impl Node {
         self.handed.reading = false;
         self.more = true;
         let Picked::Rows { rows, next } = picked else { return };
-        if !self.stage.room(rows.len() * STEP_ROWS + 1) {
+        self.handed.needs = rows.len() * STEP_ROWS + 1;
+        if !self.stage.room(self.handed.needs) {
             return;
         }
+        self.handed.needs = 0;
         let (mut count, mut bytes) = (0, 0_u64);
         for row in rows {
             let size = row.segment.size;

@@ -100,8 +100,9 @@ impl Node {
         }
     }
 
-    /// A peer asks for a site that is settled here: it is told, again if need be. `settled` is the
-    /// segment and its delivery, if they are still held.
+    /// A peer asks for a site that is settled here: what it is to be told is staged, again if need be,
+    /// and is told by [`Node::tell_again`]. `settled` is the segment and its delivery, if they are still
+    /// held.
     pub(super) fn pass_again(
         &mut self,
         seq: Seq,
@@ -109,7 +110,7 @@ impl Node {
         asker: SiteNo,
         known: Option<ReceiptRow>,
         settled: Option<(&SegmentRow, &DeliveryRow)>,
-    ) {
+    ) -> Option<(SiteNo, ReceiptRow)> {
         let row = match (self.book.receipt(seq, site).cloned().or(known), settled) {
             (Some(mut row), _) => {
                 if row.back == asker.0 {
@@ -123,10 +124,18 @@ impl Node {
                 let outcome = (cause_of(delivery), UnixMillis(delivery.since));
                 self.receipt(segment, site, outcome, asker, Vec::new())
             }
-            (None, None) => return,
+            (None, None) => return None,
         };
         self.put_receipt(seq, site, row.clone(), true);
-        self.owe_receipt(asker, seq, site, &row);
+        self.stage.batch.put_key(Table::PassBack, &keys::pass_back(asker, seq, site));
+        Some((site, row))
+    }
+
+    /// Says what [`Node::pass_again`] has staged, behind the answer to the offer.
+    pub(super) fn tell_again(&mut self, asker: SiteNo, seq: Seq, told: Vec<(SiteNo, ReceiptRow)>) {
+        for (site, row) in told {
+            self.tell(asker, seq, site, &row);
+        }
     }
 
     fn put_receipt(&mut self, seq: Seq, site: SiteNo, row: ReceiptRow, expires: bool) {

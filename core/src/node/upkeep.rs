@@ -328,6 +328,8 @@ impl Node {
                 self.judge_kept(now, &key, kind, seq, kept, ahead);
             }
             Subject::Receipt(seq, site, row) => {
+                // Somebody may have asked again since it was read.
+                let row = self.book.receipt(seq, site).cloned().map(Box::new).or(row);
                 self.judge_kept_receipt(now, &key, (seq, site), row)
             }
             Subject::Remembered(id, row) => {

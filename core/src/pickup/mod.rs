@@ -13,6 +13,7 @@
 //! that rests on rows. Like everywhere, what lets somebody else forget their copy is a promise on the
 //! commit that makes it true: `201`, `shard_state`, and the first byte of a fetch.
 
+mod answers;
 pub mod digest;
 pub mod message;
 mod session;
@@ -22,9 +23,9 @@ pub mod token;
 mod types;
 pub mod ws;
 
+pub use answers::{Answer, Command, Notify, Report, Serve, ShardView};
 pub use session::{FillRandom, PickupContext, PickupSession};
 pub use types::{
-    AckAsk, Answer, BrokenUpload, Command, Event, FetchAsk, FetchEnd, Notify, Operator,
-    OperatorAct, PickupRefusal, Report, Serve, ShardView, Signed, TokenOffer, UploadAsk,
-    UploadKind,
+    AckAsk, BrokenUpload, Event, FetchAsk, FetchEnd, Operator, OperatorAct, PickupRefusal, Signed,
+    TokenOffer, UploadAsk, UploadKind,
 };

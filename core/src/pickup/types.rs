@@ -1,4 +1,4 @@
-//! What pickup sessions and the node say to each other.
+//! What pickup sessions tell the node.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -7,11 +7,9 @@ use alloc::vec::Vec;
 use crate::code::codes;
 use crate::id::{BlobDigest, BlobNo, Sha256Digest, TransferNo};
 use crate::ledger::keys_pickup::ShardKey;
-use crate::ledger::rows::Body;
-use crate::ledger::rows_pickup::{AckStatus, ShardState};
+use crate::ledger::rows_pickup::AckStatus;
 use crate::session::Content;
 use crate::store::StoreFault;
-use crate::time::UnixMillis;
 
 /// A request whose signature holds: who signed, with which key, when and with which nonce. The node
 /// judges whether that key is still good, whether it is fresh, and spends the nonce.
@@ -197,14 +195,14 @@ pub struct Operator {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Event {
-    /// An upload begins. Answered by [`Answer::Granted`], [`Answer::Buffered`] or a refusal.
+    /// An upload begins. Answered by [`super::Answer::Granted`], [`super::Answer::Buffered`] or a refusal.
     Upload {
         /// Number of the request in this session.
         ticket: TransferNo,
         /// What.
         ask: Box<UploadAsk>,
     },
-    /// More than what is reserved arrives (chunked bodies). Answered by [`Answer::Granted`] with more
+    /// More than what is reserved arrives (chunked bodies). Answered by [`super::Answer::Granted`] with more
     /// reserved, or a refusal.
     Extend {
         /// The upload.
@@ -225,7 +223,7 @@ pub enum Event {
         chain: Vec<u8>,
     },
     /// A granted upload is whole: file and name are durable, digests that were given match. Answered by
-    /// [`Answer::Buffered`] or a refusal.
+    /// [`super::Answer::Buffered`] or a refusal.
     Whole {
         /// The upload.
         ticket: TransferNo,
@@ -238,7 +236,7 @@ pub enum Event {
         /// Its BLAKE3.
         blake3: BlobDigest,
     },
-    /// A granted upload stops before it is whole. Answered by [`Answer::Offset`] after a cut and by a
+    /// A granted upload stops before it is whole. Answered by [`super::Answer::Offset`] after a cut and by a
     /// refusal otherwise; the session may be gone by then.
     Broken {
         /// The upload.
@@ -248,7 +246,7 @@ pub enum Event {
         /// Why.
         why: BrokenUpload,
     },
-    /// `HEAD`. Answered by [`Answer::Offset`] or a refusal.
+    /// `HEAD`. Answered by [`super::Answer::Offset`] or a refusal.
     Head {
         /// Number of the request.
         ticket: TransferNo,
@@ -257,7 +255,7 @@ pub enum Event {
         /// As in [`UploadAsk`].
         client: Option<Sha256Digest>,
     },
-    /// `PUT /buffer/slot`. Answered by [`Answer::Slot`] or a refusal.
+    /// `PUT /buffer/slot`. Answered by [`super::Answer::Slot`] or a refusal.
     Slot {
         /// Number of the request.
         ticket: TransferNo,
@@ -268,7 +266,7 @@ pub enum Event {
         /// `Upload-Length`.
         size: u64,
     },
-    /// `GET /buffer/fetch`. Answered by [`Answer::Serve`] or a refusal.
+    /// `GET /buffer/fetch`. Answered by [`super::Answer::Serve`] or a refusal.
     Fetch {
         /// Number of the request.
         ticket: TransferNo,
@@ -280,7 +278,7 @@ pub enum Event {
         /// The fetch.
         redemption: u64,
     },
-    /// A fetch is over on the wire. Comes once for every [`Answer::Serve`] while the connection lives; a
+    /// A fetch is over on the wire. Comes once for every [`super::Answer::Serve`] while the connection lives; a
     /// connection that ends without it broke its fetch off.
     FetchEnded {
         /// The fetch.
@@ -288,14 +286,14 @@ pub enum Event {
         /// How.
         end: FetchEnd,
     },
-    /// `GET /ws`. Answered by [`Answer::Upgraded`] or a refusal.
+    /// `GET /ws`. Answered by [`super::Answer::Upgraded`] or a refusal.
     Subscribe {
         /// Number of the request.
         ticket: TransferNo,
         /// Who.
         signed: Signed,
     },
-    /// `register`, of the node that subscribed. Answered by [`Answer::Registered`]. Notifications follow,
+    /// `register`, of the node that subscribed. Answered by [`super::Answer::Registered`]. Notifications follow,
     /// each with one of the tokens.
     Register {
         /// Tokens to begin with, as many as there may be notifications unanswered.
@@ -303,9 +301,9 @@ pub enum Event {
     },
     /// More tokens, one for each that was used.
     Tokens(Vec<TokenOffer>),
-    /// `shard_ack`. Answered by [`Answer::State`] or [`Command::AckRefused`], in order.
+    /// `shard_ack`. Answered by [`super::Answer::State`] or [`super::Command::AckRefused`], in order.
     Ack(Box<AckAsk>),
-    /// An operator's act, on the admin socket. Answered by [`Answer::Done`] or a refusal.
+    /// An operator's act, on the admin socket. Answered by [`super::Answer::Done`] or a refusal.
     Operator {
         /// Number of the request.
         ticket: TransferNo,
@@ -386,197 +384,4 @@ impl PickupRefusal {
             PickupRefusal::Quota | PickupRefusal::DiskFull => 507,
         }
     }
-}
-
-/// A shard as the upload's answer shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShardView {
-    /// State.
-    pub state: ShardState,
-    /// Where the content is, while the relay owns it; shown as `buffer_id`.
-    pub buffer: Option<Body>,
-    /// Length.
-    pub size: u64,
-    /// SHA-256.
-    pub sha256: Sha256Digest,
-    /// BLAKE3.
-    pub blake3: BlobDigest,
-    /// When the lease is over; `None` once stored.
-    pub expires_at: Option<UnixMillis>,
-}
-
-/// Content to be served to the node that redeemed its token.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Serve {
-    /// The shard.
-    pub shard: ShardKey,
-    /// Number of this redemption.
-    pub redemption: u64,
-    /// Where the content is.
-    pub body: Body,
-    /// Length of the whole.
-    pub size: u64,
-    /// SHA-256 of the whole.
-    pub sha256: Sha256Digest,
-    /// BLAKE3 of the whole.
-    pub blake3: BlobDigest,
-}
-
-/// A `pending_notify`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notify {
-    /// The shard.
-    pub shard: ShardKey,
-    /// Where the content is; shown as `buffer_id`.
-    pub buffer: Body,
-    /// Length.
-    pub size: u64,
-    /// SHA-256.
-    pub sha256: Sha256Digest,
-    /// BLAKE3.
-    pub blake3: BlobDigest,
-    /// Which of the session's tokens.
-    pub handle: u64,
-    /// When its time is over.
-    pub token_expires_at: UnixMillis,
-    /// Its redemption number.
-    pub redemption: u64,
-}
-
-/// What an operator's act came to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Whether anything was changed.
-    pub changed: bool,
-    /// For people: what it is now.
-    pub text: String,
-}
-
-/// What only the commit gate releases.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// The `incoming` row is committed: create or reopen the file and take the body.
-    Granted {
-        /// The request.
-        ticket: TransferNo,
-        /// The file.
-        blob: BlobNo,
-        /// Where to begin.
-        offset: u64,
-        /// As in [`BrokenUpload::Cut`]; empty at offset 0.
-        chain: Vec<u8>,
-        /// Bytes reserved in all.
-        reserved: u64,
-        /// Length of the whole shard, where it is known by now.
-        size: Option<u64>,
-        /// Digests of the whole that were given with an earlier request.
-        sha256: Option<Sha256Digest>,
-        /// The same.
-        blake3: Option<BlobDigest>,
-    },
-    /// The content is committed.
-    Buffered {
-        /// The request.
-        ticket: TransferNo,
-        /// Whether this request brought it (201); else it was there (200).
-        new: bool,
-        /// The shard.
-        view: Box<ShardView>,
-    },
-    /// How far an upload is; committed.
-    Offset {
-        /// The request.
-        ticket: TransferNo,
-        /// Durable length.
-        offset: u64,
-        /// Whether it is whole.
-        complete: bool,
-        /// State.
-        state: ShardState,
-    },
-    /// A slot is committed.
-    Slot {
-        /// The request.
-        ticket: TransferNo,
-        /// Whether it is new (201).
-        new: bool,
-        /// When it runs out.
-        expires_at: UnixMillis,
-    },
-    /// The token is consumed and the state changed in one commit: the first byte may leave.
-    Serve {
-        /// The request.
-        ticket: TransferNo,
-        /// What.
-        serve: Box<Serve>,
-    },
-    /// The nonce is spent: upgrade.
-    Upgraded {
-        /// The request.
-        ticket: TransferNo,
-    },
-    /// The registration is committed.
-    Registered {
-        /// Number of this session, for people.
-        session: u64,
-        /// Shards that are owed to the node.
-        owed: u64,
-    },
-    /// The token's row is committed.
-    Notify(Box<Notify>),
-    /// The ack is committed, or was before.
-    State {
-        /// The shard.
-        shard: ShardKey,
-        /// The redemption that was acked.
-        redemption: u64,
-        /// State now.
-        state: ShardState,
-    },
-    /// An operator's act is committed.
-    Done {
-        /// The request.
-        ticket: TransferNo,
-        /// What it came to.
-        report: Report,
-    },
-}
-
-/// What the node tells a pickup session without a commit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Command {
-    /// No.
-    Refuse {
-        /// The request.
-        ticket: TransferNo,
-        /// Why.
-        refusal: PickupRefusal,
-        /// Seconds to wait where waiting helps; 0 says nothing.
-        retry_after: u64,
-        /// `Upload-Offset` of a 409, `*/SIZE` of a 416.
-        number: Option<u64>,
-        /// For people, with numbers.
-        text: String,
-    },
-    /// An ack that changes nothing (`error`).
-    AckRefused {
-        /// The ack as it came.
-        ack: Box<AckAsk>,
-        /// Why.
-        refusal: PickupRefusal,
-        /// For people.
-        text: String,
-    },
-    /// A fetch has no right to go on: a sweep or a later redemption. Reset the connection.
-    ResetFetch {
-        /// The fetch.
-        redemption: u64,
-    },
-    /// End the WebSocket: 4001 replaced, 1008 revoked, 1001 stopping.
-    CloseWs {
-        /// Close code.
-        code: u16,
-        /// For people.
-        text: String,
-    },
 }

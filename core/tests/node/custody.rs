@@ -66,6 +66,26 @@ fn a_route_that_leads_another_way_takes_the_delivery_along() {
     site.audit();
 }
 
+/// A page that found no room was read again at once, until the commit under way was done.
+#[test]
+fn a_look_that_finds_no_room_waits_for_it() {
+    let mut site = origin();
+    for i in 0..1_000 {
+        site.queue(&format!("n{i}"), &["gamma"]);
+    }
+    hand_on(&mut site);
+    assert_eq!(site.store.rows(Table::Handed), 1_000);
+    site.config = Config { routes: vec![route("gamma", "omega")], ..config(&["beta", "omega"]) };
+    let mut site = site.restart();
+    for _ in 0..500 {
+        site.turn();
+    }
+    assert!(site.has_batch() && !site.has_inputs(), "it reads on and on");
+    site.settle();
+    assert_eq!((site.store.rows(Table::Handed), site.store.rows(Table::Due)), (0, 1_000));
+    site.audit();
+}
+
 #[test]
 fn a_routed_site_that_is_a_peer_now_is_sent_to_itself() {
     let (mut site, id) = handed_on();

@@ -71,8 +71,21 @@ pub fn answer(site: &mut Site, conn: ConnId, id: SegmentId, of: &str, later: boo
     site.input(Input::Session(conn, event));
 }
 
-/// An offer with everything a test may want to say.
+/// An offer with everything a test may want to say, and what comes of it.
 pub fn offer(
+    site: &mut Site,
+    conn: ConnId,
+    transfer: u32,
+    to: &[&str],
+    with: impl FnOnce(&mut Offer),
+) -> SegmentId {
+    let id = offers(site, conn, transfer, to, with);
+    site.settle();
+    id
+}
+
+/// An offer that waits to be judged.
+pub fn offers(
     site: &mut Site,
     conn: ConnId,
     transfer: u32,
@@ -91,7 +104,6 @@ pub fn offer(
     let id = offer.id;
     let event = SessionEvent::Offered { offer: Box::new(offer), body: Some(handle) };
     site.input(Input::Session(conn, event));
-    site.settle();
     id
 }
 

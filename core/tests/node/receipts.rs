@@ -11,6 +11,7 @@ use consign_core::node::Input;
 use consign_core::segment::Class;
 use consign_core::session::{Outcome, SessionEvent};
 use consign_core::store::{Batch, CommitFault, Space, StoreRequest};
+use consign_core::time::Now;
 use consign_core::wire::ReceiptOutcome;
 
 use crate::hop::*;
@@ -109,6 +110,65 @@ fn who_asks_for_what_is_settled_gets_ack_and_receipt() {
     site.settle();
     site.audit();
     assert_eq!(site.store.rows(Table::PassBack), 0);
+}
+
+/// A power cut between the two left the asker to wait for ever.
+#[test]
+fn the_ack_for_what_is_settled_rests_on_the_receipt_behind_it() {
+    for evicts in [false, true] {
+        let peers = ["beta", "gamma", "omega"];
+        let mut site = Site::with(Config { evict_on_relay: evicts, ..config(&peers) });
+        let (beta, gamma) = (site.session("beta"), site.session("gamma"));
+        let id = offer(&mut site, beta, 1, &["gamma"], |_| ());
+        let (_, out) = sent(&mut site);
+        site.outcome(gamma, out.transfer, Outcome::Acked);
+        site.settle();
+        answer(&mut site, beta, id, "gamma", false);
+        site.settle();
+        assert_eq!(site.segment(id).is_none(), evicts);
+        let omega = site.session("omega");
+        site.settle();
+        for (conn, transfer) in [(beta, 2), (omega, 1)] {
+            site.said(conn);
+            offers(&mut site, conn, transfer, &["gamma"], |_| ());
+            while !site.has_batch() {
+                site.turn();
+            }
+            site.turn();
+            let told = site.told.len();
+            assert_eq!(told, 0, "evicts: {evicts}, and nothing of it is durable");
+            site.settle();
+            assert_eq!(site.said(conn), ["ack", "gamma: delivered"]);
+            site.audit();
+        }
+        assert_eq!(site.store.rows(Table::PassBack), 2);
+    }
+}
+
+/// It was judged as it had been read.
+#[test]
+fn a_receipt_that_is_asked_for_while_its_time_ends_stays_until_it_is_told() {
+    let keep_receipts = Duration::from_secs(60);
+    let mut site = Site::with(Config { keep_receipts, ..config(&["beta", "gamma"]) });
+    let (beta, gamma) = (site.session("beta"), site.session("gamma"));
+    let id = offer(&mut site, beta, 1, &["gamma"], |_| ());
+    let (_, out) = sent(&mut site);
+    site.outcome(gamma, out.transfer, Outcome::Acked);
+    site.settle();
+    answer(&mut site, beta, id, "gamma", false);
+    site.settle();
+    site.said(beta);
+    // Its end is read together with what is known of the offer.
+    site.now =
+        Now { mono: site.now.mono.after(keep_receipts), wall: site.now.wall.after(keep_receipts) };
+    offer(&mut site, beta, 2, &["gamma"], |_| ());
+    assert_eq!(site.said(beta), ["ack", "gamma: delivered"]);
+    assert!(site.receipt(id, "gamma").is_some_and(|row| row.pending));
+    site.audit();
+    let mut site = site.restart();
+    let beta = site.session("beta");
+    site.settle();
+    assert_eq!(site.said(beta), ["gamma: delivered"]);
 }
 
 #[test]

@@ -148,6 +148,31 @@ fn memory_of_evicted_ids_is_bounded_by_number_and_by_time() {
     site.audit();
 }
 
+/// What was too many when it was asked for had gone by itself when the answer came.
+#[test]
+fn no_more_is_forgotten_than_is_too_many() {
+    let (remember_max, remember_for) = (3, Duration::from_secs(60));
+    let mut site = Site::with(Config { remember_max, remember_for, ..evicting(&["beta"]) });
+    let conn = site.session("beta");
+    site.settle();
+    for i in 0..6 {
+        site.hold_oldest = true;
+        site.queue(&format!("n{i}"), &["beta"]);
+        ack_all(&mut site, conn);
+        if i == 2 {
+            site.wait(Duration::from_secs(50));
+        }
+    }
+    assert_eq!(site.store.rows(Table::Remembered), 6);
+    // Three are over.
+    site.wait(Duration::from_secs(20));
+    assert_eq!(site.store.rows(Table::Remembered), 3);
+    site.let_go();
+    site.settle();
+    assert_eq!(site.store.rows(Table::Remembered), 3);
+    site.audit();
+}
+
 #[test]
 fn the_record_of_acts_is_bounded() {
     let mut site = Site::with(Config { audit_max: 7, ..evicting(&["beta"]) });

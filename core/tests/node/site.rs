@@ -51,11 +51,14 @@ pub struct Site {
     pub looks: u64,
     /// Whether answers to scans of due deliveries are held back.
     pub hold_due: bool,
+    /// Whether looks at the oldest rows of a table wait until the test lets them go.
+    pub hold_oldest: bool,
     /// The content folder whose sweep is left to the test.
     pub hold_sweep: Option<u8>,
     /// Removals of files that fail.
     pub fail_unlinks: u32,
     held: Vec<Input>,
+    looks_held: Vec<Action>,
     next_conn: u32,
 }
 
@@ -99,9 +102,11 @@ impl Site {
             drained: false,
             looks: 0,
             hold_due: false,
+            hold_oldest: false,
             hold_sweep: None,
             fail_unlinks: 0,
             held: Vec::new(),
+            looks_held: Vec::new(),
             next_conn: 1,
         }
     }
@@ -131,6 +136,9 @@ impl Site {
     fn act(&mut self, action: Action) {
         match action {
             Action::Command(conn, command) => self.told.push_back((conn, command)),
+            Action::Read(_, ReadRequest::Oldest(..)) if self.hold_oldest => {
+                self.looks_held.push(action);
+            }
             Action::Read(number, request) => {
                 let hold = self.hold_due && matches!(request, ReadRequest::Due { .. });
                 let answer = Input::Read(number, self.store.read(&request));
@@ -186,10 +194,14 @@ impl Site {
         self.inbox.push_back(answer);
     }
 
-    /// Answers that were held back arrive.
+    /// Answers that were held back arrive, and looks that were are made.
     pub fn let_go(&mut self) {
         self.hold_due = false;
         self.inbox.extend(self.held.drain(..));
+        self.hold_oldest = false;
+        for look in std::mem::take(&mut self.looks_held) {
+            self.act(look);
+        }
     }
 
     /// Turns and commits until nothing happens any more without time passing.

@@ -22,7 +22,6 @@ fn acked(site: &mut Site) -> Vec<SegmentId> {
         | Promise::Receipt(_)
         | Promise::ReceiptOk { .. }
         | Promise::Want { .. }
-        | Promise::Pickup(_)
         | Promise::Accepted { .. }
         | Promise::Done { .. }
         | Promise::Pickup(_) => None,

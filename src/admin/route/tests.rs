@@ -122,3 +122,46 @@ fn bad_submissions_are_refused_before_anything_is_read() {
     let long = "x".repeat(1025);
     assert_eq!(routed("POST", &format!("/v1/segments?name={long}")), Err((400, "invalid")));
 }
+
+#[test]
+fn pickup() {
+    use super::pickup::PickupRoute;
+    use crate::admin::pickup::lists::{NameListing, ShardListing};
+    use crate::admin::pickup::parse_shard;
+    use consign_core::ledger::rows_pickup::ShardState;
+
+    let get = |rest: &str| routed("GET", &format!("/v1/pickup/{rest}"));
+    let names = NameListing { limit: 100, after: None };
+    assert_eq!(get("nodes"), Ok(Route::Pickup(PickupRoute::Nodes(names.clone()))));
+    let after = NameListing { limit: 2, after: Some("c".into()) };
+    assert_eq!(get("clients?limit=2&after=c"), Ok(Route::Pickup(PickupRoute::Clients(after))));
+    let listing = ShardListing {
+        limit: 7,
+        after: parse_shard("a/b/1/2@n").ok(),
+        state: Some(ShardState::NodeStored),
+        node: Some("n".into()),
+    };
+    let target = "shards?limit=7&after=a%2Fb%2F1%2F2%40n&state=NODE_STORED&node=n";
+    assert_eq!(get(target), Ok(Route::Pickup(PickupRoute::Shards(listing))));
+    let shard = parse_shard("a/1/2@n").unwrap();
+    assert_eq!(get("shard?key=a/1/2@n"), Ok(Route::Pickup(PickupRoute::Shard(shard))));
+    assert_eq!(routed("POST", "/v1/pickup/acts"), Ok(Route::Pickup(PickupRoute::Act)));
+    let table = [
+        ("GET", "acts", (405, "method_not_allowed")),
+        ("POST", "nodes", (405, "method_not_allowed")),
+        ("DELETE", "shards", (405, "method_not_allowed")),
+        ("GET", "", (404, "not_found")),
+        ("GET", "tokens", (404, "not_found")),
+        ("GET", "nodes/n1", (404, "not_found")),
+        ("GET", "nodes?limit=0", (400, "invalid")),
+        ("GET", "shards?state=LOST", (400, "invalid")),
+        ("GET", "shards?node=a%20b", (400, "invalid")),
+        ("GET", "shards?after=a", (400, "invalid")),
+        ("GET", "shard", (400, "invalid")),
+        ("GET", "shard?key=a/1/2", (400, "invalid")),
+        ("GET", "clients?state=x", (400, "bad_query")),
+    ];
+    for (method, rest, no) in table {
+        assert_eq!(routed(method, &format!("/v1/pickup/{rest}")), Err(no), "{method} {rest}");
+    }
+}

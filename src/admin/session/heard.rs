@@ -33,7 +33,8 @@ impl AdminSession {
             }
             SessionCommand::Answer { ticket, answer } => self.answer(now, ticket, &answer, out),
             SessionCommand::Close { why, .. } => self.end(now, why, out),
-            SessionCommand::Allowance(_) | SessionCommand::Pace(_) | SessionCommand::Pickup(_) => {}
+            SessionCommand::Pickup(command) => self.pickup_refused(now, *command, out),
+            SessionCommand::Allowance(_) | SessionCommand::Pace(_) => {}
         }
     }
 
@@ -43,6 +44,9 @@ impl AdminSession {
         {
             self.task = Task::Idle;
             return self.shape(now, 200, &[], &Acted::of(report), out);
+        }
+        if let Promise::Pickup(answer) = promise {
+            return self.pickup_done(now, *answer, out);
         }
         let Task::Upload(upload) = &mut self.task else { return };
         match promise {

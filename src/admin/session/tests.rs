@@ -2,6 +2,7 @@
 
 mod acts;
 mod any;
+mod pickup;
 
 use consign_core::config::Config;
 use consign_core::store::{CommitFault, StoreFault};

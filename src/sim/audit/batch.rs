@@ -75,6 +75,7 @@ impl Desk<'_> {
             ),
             ..Touched::default()
         };
+        self.site.revived.clear();
         let mut given = bodies.iter();
         for op in batch.ops() {
             match op {
@@ -350,6 +351,9 @@ impl Desk<'_> {
         let claims = new.state == State::Inflight && from != Some(State::Inflight);
         t.claimed.extend(old_key.filter(|_| claims));
         self.counted(no, from, Some(new.state), size, t);
+        if from == Some(State::Deadletter) {
+            self.site.revived.insert((seq, no));
+        }
         if from == Some(State::Inflight) && new.state != State::Inflight {
             self.site.claims.remove(&(no, seq));
             if told {

@@ -277,6 +277,14 @@ impl Desk<'_> {
         let names = self.site.wanted(&asked.to, &name, &asked.origin);
         let names: Vec<String> = names.into_iter().map(String::from).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        // A copy that came since, in the same batch too, is not what this answer speaks of.
+        let of_this = |name: &&str| {
+            let no = self.site.disk.number_of(name);
+            no.is_some_and(|no| self.site.disk.deliveries.contains_key(&(seq, no)))
+        };
+        if !names.iter().any(of_this) && self.has_receipts(id, &asked.to) {
+            return Ok(());
+        }
         self.promises(*id, &names);
         self.owes(seq, &asked.to, &name, &asked.origin)
     }

@@ -444,7 +444,11 @@ impl Desk<'_> {
                 let found = no.and_then(|no| self.site.disk.deliveries.get(&(seq, no)));
                 let right = found.is_some_and(|row| state.is_none_or(|state| row.state == state));
                 let excused = no.is_some_and(|no| {
-                    self.site.settled.contains(&(seq, no)) || self.site.excuses(seq, no)
+                    // It was, and somebody has it tried again since, in the batch of the answer.
+                    let revived =
+                        state == Some(State::Deadletter) && self.site.revived.contains(&(seq, no));
+                    let settled = self.site.settled.contains(&(seq, no));
+                    revived || settled || self.site.excuses(seq, no)
                 });
                 demand(right || excused, "I1", Some(id), || {
                     let found = found.map(|row| row.state);

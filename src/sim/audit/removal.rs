@@ -209,7 +209,11 @@ impl Desk<'_> {
             }
             _ => {
                 let subject = format!("{} to {peer}", row.id);
-                gone.records.iter().any(|r| r.subject == subject) || !record.who.is_empty()
+                // An operator may have given it up in this batch, before the segment went by itself.
+                let released = row.let_go.is_some() && gone.act(&["release"]).is_some();
+                let given_up = released || gone.act(&["purge", "forget"]).is_some();
+                let recorded = gone.records.iter().any(|r| r.subject == subject);
+                recorded || given_up || !record.who.is_empty()
             }
         };
         demand(told, "I2", Some(row.id), || {

@@ -193,6 +193,8 @@ pub(super) struct Site {
     pub set_aside: BTreeSet<(Seq, SiteNo)>,
     /// Deliveries that left the required set: the peer had it and let it go.
     pub settled: BTreeSet<(Seq, SiteNo)>,
+    /// Dead letters that the newest batch has queued again.
+    pub revived: BTreeSet<(Seq, SiteNo)>,
     /// The newest row of a segment, even when its identity is not looked up any more.
     pub newest: BTreeMap<SegmentId, Seq>,
     /// Segments that were removed as the policy allows, and the last number they had.
@@ -238,6 +240,7 @@ impl Site {
             reached: BTreeMap::new(),
             set_aside: BTreeSet::new(),
             settled: BTreeSet::new(),
+            revived: BTreeSet::new(),
             newest: BTreeMap::new(),
             removed: BTreeMap::new(),
             links: Links::default(),

@@ -1,6 +1,7 @@
 //! What drawn runs found once: each failure, told as the shortest story that shows it.
 
 use super::{Stage, Story, seconds};
+use crate::sim::keeping::Keeping;
 use crate::sim::net::{LinkSpec, Topology};
 use crate::sim::seen::Death;
 
@@ -15,6 +16,11 @@ pub const STORIES: &[Story] = &[
         name: "lost-file-fetched-again",
         about: "a start finds content missing, and the site that has acked it gives it back",
         tell: lost_file_comes_back,
+    },
+    Story {
+        name: "lost-file-handed-in-for-another",
+        about: "what was for a site and lost there is handed in there for another, handed on and evicted",
+        tell: lost_file_for_another,
     },
     Story {
         name: "link-that-takes-nothing",
@@ -57,6 +63,27 @@ fn lost_file_comes_back(stage: &mut Stage) -> Result<(), String> {
     match stage.world.holds(0, &id) {
         true => Ok(()),
         false => Err("what was lost has not come back".into()),
+    }
+}
+
+/// The auditor took the copy that is only handed on for the one that was lost.
+fn lost_file_for_another(stage: &mut Stage) -> Result<(), String> {
+    stage.set(2, Topology::Line, |options| {
+        options.knobs.inline_max = 0;
+        options.keeping = Keeping { evict: true, ..Keeping::usual() };
+    });
+    stage.start();
+    let id = stage.send_as(1, "kept", 7, 9_000, &[0]);
+    stage.pass(seconds(5));
+    restart(stage, 1_000_000);
+    if stage.world.holds(0, &id) || stage.world.holds(1, &id) {
+        return Err("somebody has it".into());
+    }
+    stage.send_as(0, "kept", 7, 9_000, &[1]);
+    stage.pass(seconds(60));
+    match (stage.world.holds(0, &id), stage.world.holds(1, &id)) {
+        (false, true) => Ok(()),
+        (here, there) => Err(format!("here it is kept: {here}, where it is for: {there}")),
     }
 }
 

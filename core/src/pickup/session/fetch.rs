@@ -240,12 +240,21 @@ impl Fetch {
     }
 
     fn unreadable(&mut self, fault: StoreFault, conn: &mut Conn, out: &mut SessionOut) -> Step {
+        let no = match &fault {
+            StoreFault::Missing(_) | StoreFault::Corrupt(_) => {
+                No::of(PickupRefusal::Corrupt, "the content is lost or damaged here")
+            }
+            StoreFault::Full(_) | StoreFault::Crowded | StoreFault::Io(_) => {
+                let text = "the content cannot be read just now";
+                No::of(PickupRefusal::Unavailable, text).and("Retry-After", "1")
+            }
+        };
         self.tell(FetchEnd::Unreadable(fault), out);
         if self.begins.is_some() {
             conn.abort();
             return Step::Over;
         }
-        Step::Refuse(No::of(PickupRefusal::Corrupt, "the content is lost or damaged here"))
+        Step::Refuse(no)
     }
 
     fn tell(&self, end: FetchEnd, out: &mut SessionOut) {

@@ -40,7 +40,13 @@ impl Rows {
     fn new() -> Rows {
         let keys = [[9; 32], sign::public_key(&SECRET)];
         let keys = keys.map(|public| NodeKey { public, enrolled_at: 1 }).to_vec();
-        let row = NodeRow { keys, enrolled_at: 1, revoked_at: None, registered_at: None };
+        let row = NodeRow {
+            keys,
+            enrolled_at: 1,
+            revoked_at: None,
+            registered_at: None,
+            tokens_from: None,
+        };
         let key = keys_pickup::node("n").as_slice().to_vec();
         let mut value = Vec::new();
         codec::encode(Table::Nodes, &key, &row, &mut value);

@@ -339,7 +339,13 @@ impl Upload {
                 return self.reread(now, conn, out);
             }
             Ok(_) => StoreFault::Corrupt("it is shorter than what was durable".into()),
-            Err(fault) => fault,
+            Err(fault @ (StoreFault::Missing(_) | StoreFault::Corrupt(_))) => fault,
+            // It is still there, and may be read another time.
+            Err(StoreFault::Full(_) | StoreFault::Crowded | StoreFault::Io(_)) => {
+                self.cut(out);
+                let text = "what is there already cannot be read just now";
+                return Err(No::of(PickupRefusal::Unavailable, text).and("Retry-After", "1"));
+            }
         };
         self.stage = Stage::Judged;
         out.events.push(self.broken(blob, BrokenUpload::Store(fault)));

@@ -1,5 +1,6 @@
 //! A clean story passes; each way to break it is named by its invariant.
 
+mod acts;
 mod cases;
 mod deeds;
 mod encode;

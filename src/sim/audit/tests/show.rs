@@ -1,10 +1,13 @@
 //! What a violation looks like, and that a clean story has none.
 
 use consign_core::code::{Cause, Refusal};
-use consign_core::id::SiteNo;
+use consign_core::config::PeerConfig;
+use consign_core::id::{Seq, SiteNo};
+use consign_core::ledger::rows_upkeep::ReceiptRow;
 use consign_core::segment::Destinations;
+use consign_core::wire::{Frame, Offer};
 
-use super::play::{A, B, Draft, Line, Play, START, id};
+use super::play::{A, B, Draft, Line, Play, START, digest, id};
 use crate::sim::audit::rows::Row;
 
 #[test]
@@ -132,4 +135,44 @@ fn after_a_rollback_a_site_is_judged_by_what_is_there() {
     play.deep(A, &[]);
     assert_eq!(play.broken.take().map(|v| v.to_string()), None);
     assert_eq!(START, play.wall());
+}
+
+/// The one is settled by what went from here before, the other is about the copy that came since.
+#[test]
+fn an_ack_of_what_was_settled_before_owes_nothing_of_a_newer_copy() {
+    for settled in [true, false] {
+        let mut play = Play::new();
+        let seq = play.offered("report.pdf");
+        let gamma = SiteNo(2);
+        let mut config = super::play::config(B);
+        config.peers.push(PeerConfig::new("gamma", "x"));
+        play.audit.configured(B, &config);
+        let to = Destinations::Named(vec!["gamma".into()]);
+        let offer = Offer { to: to.clone(), ..play.offer(seq, 2) };
+        play.arrives(B, &Frame::Offer(offer, None));
+        let beta = Destinations::Named(vec!["beta".into()]);
+        let mut draft = play.take(B, "report.pdf").segment(|row| row.to = beta.clone());
+        draft.put(Row::Peer(gamma, "gamma".into()));
+        if settled {
+            let row = ReceiptRow {
+                id: id(),
+                site: "gamma".into(),
+                when: START,
+                cause: 0,
+                back: 1,
+                pending: false,
+                name: "report.pdf".into(),
+                size: 15,
+                digest: digest(),
+                expires_at: START + 1_000,
+                more: Vec::new(),
+            };
+            draft.put(Row::Receipt(Seq(99), gamma, Box::new(row)));
+        }
+        play.commit(B, draft);
+        let ack = play.ack(seq, 2);
+        play.frame(B, &ack);
+        let found = play.broken.map(|v| v.invariant);
+        assert_eq!(found, if settled { None } else { Some("I2") });
+    }
 }

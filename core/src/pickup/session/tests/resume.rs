@@ -288,6 +288,20 @@ fn what_cannot_be_read_again_is_told() {
 }
 
 #[test]
+fn what_cannot_be_read_just_now_is_not_lost() {
+    let mut bench = bench();
+    bench.feed(head("PATCH", "Content-Length: 10\r\nUpload-Offset: 100\r\n"));
+    bench.event();
+    bench.hold_store = true;
+    bench.grant(1, 5, 100, b"", 110);
+    bench.answers.clear();
+    let (ticket, offset, data) = (TransferNo(1), 0, Err(StoreFault::Crowded));
+    bench.step(SessionInput::Store(StoreEvent::Content { ticket, offset, data }));
+    assert_eq!(cut(&mut bench), (100, Vec::new()));
+    assert_eq!(bench.status().0, 503);
+}
+
+#[test]
 fn a_stopping_site_keeps_what_arrived() {
     let mut bench = bench();
     bench.feed(head("POST", "Content-Length: 20000\r\n"));

@@ -1,0 +1,85 @@
+//! Pickup's listener, certificate and sessions.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use consign_core::driver::{MakeSession, PickupParts, PickupTls};
+use consign_core::http::Limits;
+use consign_core::pickup::{PickupContext, PickupSession};
+
+use super::open::bind;
+use crate::config::{PickupListen, Settings};
+use crate::exit::Failure;
+
+/// Binds what the settings ask for; where it is then.
+///
+/// # Errors
+/// When the address cannot be had.
+pub(super) fn open(
+    settings: &Settings,
+    tls: PickupTls,
+    hosts: &[String],
+) -> Result<(Option<PickupParts>, Option<SocketAddr>), Failure> {
+    let Some(listen) = &settings.pickup else { return Ok((None, None)) };
+    let (listeners, bound) = bind(&[listen.address], "listen.pickup")?;
+    let session = session(settings, names(listen, &bound, hosts));
+    let tls = listen.tls.then_some(tls);
+    Ok((Some(PickupParts { listeners, tls, session }), bound.first().copied()))
+}
+
+/// Authorities that requests may be signed for. Without names of the operator's: the addresses that
+/// are listened on, and the hosts that the certificate names.
+fn names(listen: &PickupListen, bound: &[SocketAddr], hosts: &[String]) -> Vec<String> {
+    if !listen.names.is_empty() {
+        return listen.names.iter().map(|name| name.to_ascii_lowercase()).collect();
+    }
+    let exact = bound.iter().filter(|a| !a.ip().is_unspecified()).map(ToString::to_string);
+    exact.chain(hosts.iter().cloned()).collect()
+}
+
+fn session(settings: &Settings, names: Vec<String>) -> MakeSession {
+    let node = &settings.node;
+    let max_upload = node.buffer.max_upload.unwrap_or(u64::MAX);
+    let window = usize::try_from(node.buffer.notify_window).unwrap_or(usize::MAX);
+    let context = Arc::new(PickupContext {
+        limits: Limits {
+            header_timeout: settings.header_timeout,
+            body_rate: Some(settings.min_body_rate),
+            ..Limits::default()
+        },
+        notify_window: window,
+        ..PickupContext::new(names, node.inline_max, max_upload)
+    });
+    Arc::new(move |info| {
+        Box::new(PickupSession::new(context.clone(), info.clone(), Box::new(fill)))
+    })
+}
+
+/// Secrets from the system.
+///
+/// # Panics
+/// When the system gives no randomness: nothing that rests on secrets may go on then.
+fn fill(bytes: &mut [u8]) {
+    getrandom::fill(bytes).expect("the system gives randomness");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listen(names: &[&str]) -> PickupListen {
+        PickupListen {
+            address: SocketAddr::from(([0, 0, 0, 0], 0)),
+            tls: false,
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn names_are_the_operators_or_else_what_is_known() {
+        let bound = [SocketAddr::from(([127, 0, 0, 1], 7410)), SocketAddr::from(([0, 0, 0, 0], 1))];
+        let hosts = ["alpha".to_owned(), "localhost".to_owned()];
+        assert_eq!(names(&listen(&[]), &bound, &hosts), ["127.0.0.1:7410", "alpha", "localhost"]);
+        assert_eq!(names(&listen(&["Relay.Example"]), &bound, &hosts), ["relay.example"]);
+    }
+}

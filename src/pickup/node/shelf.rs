@@ -1,0 +1,389 @@
+//! Where a node keeps shards, and in which order they become durable.
+//!
+//! ```text
+//! DIR/.consign/partial/KEY-DIGEST      content on its way in
+//! DIR/FILE/VERSION/SHARD               content, whole and verified
+//! DIR/.consign/fresh/KEY               record of it, until the relay has answered the ack
+//! DIR/.consign/held/KEY                record of it, afterwards
+//! ```
+//!
+//! `FILE` is the file id with everything but `A-Z a-z 0-9 . _ -` written as `%XX`; `KEY` is made of
+//! SHA-256 of the shard's key. Below `DIR` no link is ever followed.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use consign_core::id::hex;
+use consign_core::ledger::keys_pickup::ShardKey;
+use consign_core::pickup::message::{Digests, PendingNotify};
+use consign_core::pickup::sign::sha256;
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::below::{self, There};
+use crate::exit::{Exit, Failure};
+use crate::pickup::source::Hashes;
+
+/// This node's own, below its directory.
+const OWN: &str = ".consign";
+/// Longest escaped file id that is a name as it is.
+const NAME_MAX: usize = 200;
+/// Age at which a part is given up.
+const OLD: Duration = Duration::from_secs(7 * 86_400);
+
+/// Something becomes durable, one after the other; tests end between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The content is synced aside and verified.
+    Verified,
+    /// It has its name.
+    Placed,
+    /// Its record is synced.
+    Recorded,
+}
+
+/// What is known of a stored shard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// The file.
+    pub file_id: String,
+    /// Its version.
+    pub version_number: u64,
+    /// Which part.
+    pub shard_index: u64,
+    /// The node it was for.
+    pub node_id: String,
+    /// Length.
+    pub size: u64,
+    /// Digests.
+    pub digest: Digests,
+    /// The redemption that is acked with it.
+    pub redemption: u64,
+}
+
+impl Record {
+    /// What is stored for a notify.
+    #[must_use]
+    pub fn of(notify: &PendingNotify, node: &str) -> Record {
+        Record {
+            file_id: notify.file_id.clone(),
+            version_number: notify.version_number,
+            shard_index: notify.shard_index,
+            node_id: node.into(),
+            size: notify.size,
+            digest: notify.digest,
+            redemption: notify.redemption,
+        }
+    }
+
+    fn key(&self) -> Option<ShardKey> {
+        let (version, index) = (self.version_number, self.shard_index);
+        ShardKey::new(self.file_id.as_str(), version, index, self.node_id.as_str()).ok()
+    }
+}
+
+/// How a shard is called below the node's directory.
+#[must_use]
+pub fn path_of(shard: &ShardKey) -> [String; 3] {
+    [escaped(shard.file_id()), shard.version().to_string(), shard.index().to_string()]
+}
+
+/// A file id as one name, no two alike: it is no path, hides nothing and reserves nothing.
+fn escaped(file_id: &str) -> String {
+    let mut name = String::new();
+    for (i, byte) in file_id.bytes().enumerate() {
+        let plain = byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+        let edge = byte == b'.' && (i == 0 || i + 1 == file_id.len());
+        if plain && !edge {
+            name.push(char::from(byte));
+        } else {
+            name.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    if name.len() > NAME_MAX {
+        // `%_` begins no escape, so that no short id has such a name.
+        let hash = hex(sha256(file_id.as_bytes()).0.get(..16).unwrap_or_default());
+        name = format!("{}%_{hash}", name.get(..NAME_MAX - 40).unwrap_or_default());
+    }
+    name
+}
+
+/// The directory.
+#[derive(Debug)]
+pub struct Shelf {
+    dir: PathBuf,
+    base: OwnedFd,
+    partial: OwnedFd,
+    fresh: OwnedFd,
+    held: OwnedFd,
+    /// Locked as long as this is open.
+    _lock: OwnedFd,
+}
+
+/// Content on its way in.
+#[derive(Debug)]
+pub struct Partial {
+    file: File,
+    name: String,
+    hashes: Hashes,
+}
+
+impl Partial {
+    /// Bytes that are there.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.hashes.size
+    }
+
+    /// The next bytes.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn write(&mut self, data: &[u8]) -> io::Result<()> {
+        self.file.write_all(data)?;
+        self.hashes.update(data);
+        Ok(())
+    }
+
+    /// Makes what is there durable: a later fetch goes on behind it.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    /// Whether it is what was announced.
+    #[must_use]
+    pub fn is(&self, size: u64, digest: &Digests) -> bool {
+        let (sha256, blake3) = self.hashes.clone().finish();
+        self.hashes.size == size && sha256 == digest.sha256 && blake3 == digest.blake3
+    }
+}
+
+fn open_at(dir: &OwnedFd, name: &str, flags: OFlags) -> Result<File, Errno> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o666)).map(File::from)
+}
+
+fn unlink(dir: &OwnedFd, name: &str) -> Result<(), Errno> {
+    match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        other => other,
+    }
+}
+
+impl Shelf {
+    /// Opens a directory, made when only its last part is missing, and locks it for this process.
+    ///
+    /// # Errors
+    /// When it cannot be used, or another process does.
+    pub fn open(dir: &Path) -> Result<Shelf, Failure> {
+        let failed = |why: Errno| {
+            let text = format!("{} cannot be used: {}", dir.display(), io::Error::from(why));
+            Failure::new(Exit::Config, "CN0821", text)
+        };
+        let base = below::open(dir).map_err(failed)?;
+        let own = |name: &str| {
+            let made = below::walk(&base, &[OWN, name], true)?;
+            made.ok_or(Errno::NOENT)
+        };
+        let (partial, fresh) = (own("partial").map_err(failed)?, own("fresh").map_err(failed)?);
+        let held = own("held").map_err(failed)?;
+        let lock = open_at(&held, "../lock", OFlags::RDWR | OFlags::CREATE).map_err(failed)?;
+        let lock = OwnedFd::from(lock);
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+            let text = format!("another process keeps shards in {}", dir.display());
+            Failure::new(Exit::Failed, "CN0824", text)
+        })?;
+        let shelf = Shelf { dir: dir.into(), base, partial, fresh, held, _lock: lock };
+        // What cannot be looked at now is looked at by the next process.
+        let _ = shelf.forget_old();
+        Ok(shelf)
+    }
+
+    /// Removes parts that nobody has gone on with for a week.
+    fn forget_old(&self) -> io::Result<()> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        for entry in rustix::fs::Dir::read_from(&self.partial)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if let Some(There::File(mark, _)) = below::look(&self.partial, name.to_bytes())?
+                && now.as_nanos().saturating_sub(mark.modified.max(0) as u128) > OLD.as_nanos()
+            {
+                rustix::fs::unlinkat(&self.partial, name, AtFlags::empty())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Whether a shard with this content is here: by its record and its file, or by its file alone,
+    /// which is read then. A record without its file counts for nothing: what is gone is fetched again.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn has(&self, shard: &ShardKey, size: u64, digest: &Digests) -> io::Result<bool> {
+        let [file, version, index] = path_of(shard);
+        let parent = match below::walk(&self.base, &[&file, &version], false) {
+            Ok(Some(parent)) => parent,
+            Ok(None) => return Ok(false),
+            Err(e) => return Err(e.into()),
+        };
+        match below::look(&parent, index.as_bytes())? {
+            Some(There::File(_, len)) if len == size => {}
+            Some(There::File(..) | There::Directory | There::Other) | None => return Ok(false),
+        }
+        if let Some(record) = self.record(shard)?
+            && record.size == size
+            && record.digest == *digest
+        {
+            return Ok(true);
+        }
+        let mut hashes = Hashes::default();
+        hashes.read(&mut open_at(&parent, &index, OFlags::RDONLY)?, &mut |_| {})?;
+        let (sha256, blake3) = hashes.finish();
+        Ok(sha256 == digest.sha256 && blake3 == digest.blake3)
+    }
+
+    /// The record of a shard, if there is one that can be read.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn record(&self, shard: &ShardKey) -> io::Result<Option<Record>> {
+        for dir in [&self.fresh, &self.held] {
+            if let Some(record) = read_record(dir, &name_of(shard))?
+                && record.key().as_ref() == Some(shard)
+            {
+                return Ok(Some(record));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Content that is on its way in, as far as it is there; begun when there is none.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn partial(&self, shard: &ShardKey, size: u64, digest: &Digests) -> io::Result<Partial> {
+        let name = format!("{}-{}", name_of(shard), digest.sha256.short());
+        let mut file = open_at(&self.partial, &name, OFlags::RDWR | OFlags::CREATE)?;
+        let mut hashes = Hashes::default();
+        if file.metadata()?.len() > size {
+            file.set_len(0)?;
+        }
+        hashes.read(&mut Read::by_ref(&mut file).take(size), &mut |_| {})?;
+        file.seek(SeekFrom::Start(hashes.size))?;
+        Ok(Partial { file, name, hashes })
+    }
+
+    /// Throws content away that is not what was announced.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn discard(&self, partial: &Partial) -> io::Result<()> {
+        unlink(&self.partial, &partial.name)?;
+        Ok(())
+    }
+
+    /// Keeps content for good: synced, in its place, recorded. It was found to be right before.
+    ///
+    /// # Errors
+    /// Those of the system; what is done so far is found again.
+    pub fn keep(
+        &self,
+        shard: &ShardKey,
+        partial: &Partial,
+        record: &Record,
+        done: &mut dyn FnMut(Step) -> io::Result<()>,
+    ) -> io::Result<()> {
+        partial.file.sync_all()?;
+        rustix::fs::fsync(&self.partial)?;
+        done(Step::Verified)?;
+        let [file, version, index] = path_of(shard);
+        let parent = below::walk(&self.base, &[file, version], true)?.ok_or(Errno::NOENT)?;
+        rustix::fs::renameat(&self.partial, &partial.name, &parent, &index)?;
+        rustix::fs::fsync(&parent)?;
+        done(Step::Placed)?;
+        self.write_record(shard, record)?;
+        done(Step::Recorded)
+    }
+
+    /// Writes the record of a shard that waits for the answer to its ack.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn write_record(&self, shard: &ShardKey, record: &Record) -> io::Result<()> {
+        let name = name_of(shard);
+        let beside = format!("{name}.new");
+        let text = serde_json::to_vec(record).map_err(io::Error::other)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
+        let mut file = open_at(&self.fresh, &beside, flags)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        rustix::fs::renameat(&self.fresh, &beside, &self.fresh, &name)?;
+        rustix::fs::fsync(&self.fresh)?;
+        Ok(())
+    }
+
+    /// The relay has answered the ack. If this is lost by a kill, it is only acked once more.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn answered(&self, shard: &ShardKey) -> io::Result<()> {
+        let name = name_of(shard);
+        match rustix::fs::renameat(&self.fresh, &name, &self.held, &name) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Shards whose acks the relay may not have answered.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn unanswered(&self) -> io::Result<Vec<(ShardKey, Record)>> {
+        let mut found = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.fresh)? {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            if name.starts_with('.') || name.ends_with(".new") {
+                continue;
+            }
+            if let Some(record) = read_record(&self.fresh, name)?
+                && let Some(shard) = record.key()
+            {
+                found.push((shard, record));
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// A name for files about a shard.
+fn name_of(shard: &ShardKey) -> String {
+    hex(sha256(&shard.key()).0.get(..20).unwrap_or_default())
+}
+
+fn read_record(dir: &OwnedFd, name: &str) -> io::Result<Option<Record>> {
+    let mut file = match open_at(dir, name, OFlags::RDONLY) {
+        Err(Errno::NOENT) => return Ok(None),
+        other => other?,
+    };
+    let mut text = Vec::new();
+    file.read_to_end(&mut text)?;
+    // One that cannot be read counts for nothing: the content is hashed instead.
+    Ok(serde_json::from_slice(&text).ok())
+}
+
+#[cfg(test)]
+mod tests;
