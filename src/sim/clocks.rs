@@ -56,6 +56,11 @@ impl Clocks {
         self.effective.now(mono, system)
     }
 
+    /// How far the system clock is ahead of effective time, when that has to be told.
+    pub fn skew(&mut self) -> Option<i64> {
+        self.effective.skew()
+    }
+
     /// When the monotonic clock will show `at`, if it does not stand still before.
     #[must_use]
     pub fn when(&self, at: Instant) -> Micros {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use consign_core::config::{PeerConfig, Route};
 
 use super::net::Topology;
+use super::pickup::draw::{Pickup, Tricks};
 use super::rng::Rng;
 use super::seen::SiteIx;
 use super::world::NAMES;
@@ -73,6 +74,8 @@ pub struct Keeping {
     pub leaves: u32,
     /// Acts of an operator, per minute and site.
     pub acts: u32,
+    /// Shards, clients and nodes.
+    pub pickup: Pickup,
 }
 
 /// A part of it that a run can do without.
@@ -98,11 +101,17 @@ pub enum Part {
     Leave,
     /// Acts of operators.
     Acts,
+    /// Pickup: shards, their clients and nodes.
+    Pickup,
+    /// Shards that are kept for a short time, and other small bounds of pickup.
+    Graces,
+    /// What clients and nodes do that they should not, and nodes that crash.
+    Tricks,
 }
 
 impl Part {
     /// Every part.
-    pub const ALL: [Part; 10] = [
+    pub const ALL: [Part; 13] = [
         Part::Evict,
         Part::Memory,
         Part::Records,
@@ -113,6 +122,9 @@ impl Part {
         Part::Again,
         Part::Leave,
         Part::Acts,
+        Part::Pickup,
+        Part::Graces,
+        Part::Tricks,
     ];
 
     /// Its word on the command line.
@@ -129,6 +141,9 @@ impl Part {
             Part::Again => "again",
             Part::Leave => "leave",
             Part::Acts => "acts",
+            Part::Pickup => "pickup",
+            Part::Graces => "graces",
+            Part::Tricks => "tricks",
         }
     }
 }
@@ -157,6 +172,7 @@ impl Keeping {
             later: 0,
             leaves: 0,
             acts: 0,
+            pickup: Pickup::none(),
         }
     }
 
@@ -188,6 +204,7 @@ impl Keeping {
             later: share(rng, 500_000, 300_000),
             leaves: share(rng, 333_333, 300_000),
             acts: share(rng, 500_000, 2_000_000),
+            pickup: Pickup::draw(seed),
         }
     }
 
@@ -213,6 +230,11 @@ impl Keeping {
             Part::Again => (self.again, self.later) = (usual.again, usual.later),
             Part::Leave => self.leaves = usual.leaves,
             Part::Acts => self.acts = usual.acts,
+            Part::Pickup => self.pickup = usual.pickup,
+            Part::Graces => self.pickup.keep_long(),
+            Part::Tricks => {
+                (self.pickup.tricks, self.pickup.crashes) = (Tricks::default(), 0);
+            }
         }
     }
 
@@ -310,7 +332,8 @@ impl fmt::Display for Keeping {
             if k.window == 0 { 10 } else { k.window }
         )?;
         write!(f, " routes={} expires={}ppm again={}ppm", k.routes.word(), k.expires, k.again)?;
-        write!(f, " later={}ppm leaves={}ppm acts={}ppm", k.later, k.leaves, k.acts)
+        write!(f, " later={}ppm leaves={}ppm acts={}ppm", k.later, k.leaves, k.acts)?;
+        write!(f, " {}", k.pickup)
     }
 }
 

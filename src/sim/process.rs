@@ -13,6 +13,7 @@ use consign_core::ledger::read::Recovery;
 use consign_core::limits::{SESSION_INFLIGHT, TURN_INPUTS};
 use consign_core::link::Timeouts;
 use consign_core::node::{Action, Input, Node, RecoverError};
+use consign_core::pickup::{PickupContext, PickupSession};
 use consign_core::pump::{Outbox, Pump, Tap};
 use consign_core::session::peer::PeerSession;
 use consign_core::session::{Identity, Promise, SessionCommand, SessionConfig, SessionEvent};
@@ -24,9 +25,11 @@ use crate::record::Recorder;
 
 use super::client::{Client, Job, Told, Wishes};
 use super::net::Sock;
+use super::pickup::fill;
+use super::rng::Rng;
 use super::seen::{Seen, SiteIx};
 use super::time::Micros;
-use super::wire::{Around, Mail, Wire};
+use super::wire::{Around, Mail, Port, Wire};
 
 /// What a turn leaves for the world to do.
 #[derive(Debug, Default)]
@@ -48,8 +51,9 @@ pub struct Process {
     pub timer_at: Micros,
     deadline: Instant,
     make: MakeSession,
+    quay: MakeSession,
     wires: BTreeMap<ConnId, Wire>,
-    socks: BTreeMap<Sock, ConnId>,
+    socks: BTreeMap<(Port, Sock), ConnId>,
     /// Dials under way, by attempt.
     pub dials: BTreeMap<u64, (SiteNo, String)>,
     clients: BTreeMap<ConnId, Client>,
@@ -61,13 +65,13 @@ pub struct Process {
 }
 
 impl Process {
-    /// A process on what its store holds.
+    /// A process on what its store holds; its sessions with nodes draw their tokens from the seed.
     ///
     /// # Errors
     /// As [`Node::recover`].
     pub fn start(
         config: &Config,
-        checkpoint_every: u64,
+        (checkpoint_every, seed): (u64, u64),
         recovery: Recovery,
         at: Micros,
         now: Now,
@@ -79,6 +83,7 @@ impl Process {
             timer_at: Micros::FAR,
             deadline: Instant::ZERO,
             make: sessions(config, checkpoint_every),
+            quay: pickup_sessions(config, checkpoint_every, seed),
             wires: BTreeMap::new(),
             socks: BTreeMap::new(),
             dials: BTreeMap::new(),
@@ -208,12 +213,8 @@ impl Process {
 
     /// An operator connects and acts.
     pub fn operate(&mut self, act: Act, around: &mut Around<'_>) {
-        let conn = self.next_conn(1);
-        self.operators.insert(conn);
-        around.inbox.push_back(Input::Opened { conn });
         let event = SessionEvent::Act { ticket: TransferNo(1), act: Box::new(act) };
-        around.inbox.push_back(Input::Session(conn, event));
-        self.turn_at = self.turn_at.min(around.soon());
+        self.act_as_operator(event, around);
     }
 
     /// Carries out what a client wants; tells the world's books how it ended.
@@ -284,11 +285,38 @@ impl Process {
             }
         };
         self.wires.insert(id, Wire::new(conn, sock, peer, around.at));
-        self.socks.insert(sock, id);
+        self.socks.insert((Port::Peers, sock), id);
+    }
+
+    /// Somebody on the quay has connected.
+    pub fn land(&mut self, sock: Sock, from: usize, around: &mut Around<'_>) {
+        let id = self.next_conn(2);
+        let begin = Begin { id, now: around.now, timeouts: Timeouts::default(), make: &self.quay };
+        let conn = Conn::pickup(begin, format!("host {from}"), None);
+        self.wires.insert(id, Wire::quay(conn, sock, around.at));
+        self.socks.insert((Port::Quay, sock), id);
+    }
+
+    /// An operator connects and says this.
+    pub fn act_as_operator(&mut self, event: SessionEvent, around: &mut Around<'_>) {
+        let conn = self.next_conn(1);
+        self.operators.insert(conn);
+        around.inbox.push_back(Input::Opened { conn });
+        around.inbox.push_back(Input::Session(conn, event));
+        self.turn_at = self.turn_at.min(around.soon());
     }
 
     /// Something happened on a socket.
     pub fn sock_ready(&mut self, sock: Sock, soon: Micros) {
+        self.ready((Port::Peers, sock), soon);
+    }
+
+    /// The same on the quay.
+    pub fn quay_ready(&mut self, sock: Sock, soon: Micros) {
+        self.ready((Port::Quay, sock), soon);
+    }
+
+    fn ready(&mut self, sock: (Port, Sock), soon: Micros) {
         if let Some(wire) = self.socks.get(&sock).and_then(|conn| self.wires.get_mut(conn)) {
             wire.ready();
             wire.wake = wire.wake.min(soon);
@@ -351,5 +379,20 @@ fn sessions(config: &Config, checkpoint_every: u64) -> MakeSession {
     };
     Arc::new(move |info| {
         Box::new(PeerSession::with_checkpoints(info, config.clone(), checkpoint_every))
+    })
+}
+
+fn pickup_sessions(config: &Config, checkpoint_every: u64, seed: u64) -> MakeSession {
+    let max_upload = config.buffer.max_upload.unwrap_or(u64::MAX);
+    let context = PickupContext {
+        notify_window: config.buffer.notify_window as usize,
+        ..PickupContext::new(vec![config.name.clone()], config.inline_max, max_upload)
+    };
+    let context = Arc::new(context);
+    Arc::new(move |info| {
+        let mut rng = Rng::stream(seed, u64::from(info.conn.generation));
+        let random = Box::new(move |bytes: &mut [u8]| fill(&mut rng, bytes));
+        let session = PickupSession::new(context.clone(), info.clone(), random);
+        Box::new(session.with_checkpoints(checkpoint_every))
     })
 }

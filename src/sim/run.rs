@@ -151,6 +151,7 @@ impl Run {
             // A step of its own, so that a replay up to it takes this last look too.
             self.world.steps += 1;
             self.world.look(true);
+            self.world.quay_rests();
         }
     }
 }
@@ -186,7 +187,7 @@ impl World {
     #[must_use]
     pub fn is_at_rest(&mut self) -> bool {
         let idle = |site: &super::world::Site| site.process.is_some() && site.store.idle();
-        if self.watch.audit.owed() > 0 || !self.sites.iter().all(idle) {
+        if self.watch.audit.owed() > 0 || !self.quay.is_at_rest() || !self.sites.iter().all(idle) {
             return false;
         }
         (0..self.sites.len()).all(|ix| {

@@ -8,6 +8,7 @@ pub mod fair;
 pub mod keep;
 pub mod links;
 pub mod past;
+pub mod pickup;
 pub mod power;
 
 use std::time::Duration;
@@ -44,6 +45,7 @@ pub fn all() -> Vec<Story> {
         keep::STORIES,
         past::STORIES,
         fair::STORIES,
+        pickup::STORIES,
     ];
     parts.into_iter().flatten().copied().collect()
 }
@@ -191,6 +193,7 @@ impl Stage {
         }
         if self.world.watch.broken.is_none() {
             self.world.look(true);
+            self.world.quay_rests();
         }
         let report = self.world.into_report();
         match &report.broken {

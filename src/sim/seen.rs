@@ -11,6 +11,8 @@ use consign_core::store::Batch;
 use consign_core::time::Now;
 use consign_core::wire::Frame;
 
+use super::pickup::sight::Sight;
+
 /// Index of a site in its world.
 pub type SiteIx = usize;
 
@@ -129,6 +131,8 @@ pub enum Seen<'a> {
     },
     /// The node says something.
     Note(&'a Note),
+    /// A client or a node of this site has done something, or was told something.
+    Pickup(&'a Sight),
     /// The node's loop went round once.
     Turned {
         /// The site's clocks.

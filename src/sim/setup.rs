@@ -55,6 +55,7 @@ impl Options {
             session_bytes: k.session_bytes,
             max_segment: picky.then_some(20_000),
             window: k.window,
+            buffer: keeping.pickup.buffer(),
             plant: self.plant,
             ..Config::default()
         }

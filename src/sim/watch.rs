@@ -172,6 +172,10 @@ impl Watch {
                 event(22);
                 hash.bytes(word.as_bytes());
             }
+            Seen::Pickup(sight) => {
+                event(23);
+                hash.bytes(format!("{sight:?}").as_bytes());
+            }
             // What the session writes of it is hashed.
             Seen::AckLetGo { .. } => {}
             Seen::Turned { inputs, .. } => {
@@ -190,6 +194,7 @@ impl Watch {
             Seen::Born { config } => format!("exists as {}", config.name),
             Seen::Note(note) => format!("{note:?}"),
             Seen::Operated(word) => format!("an operator wants: {word}"),
+            Seen::Pickup(sight) => format!("on the quay: {sight:?}"),
             Seen::Started { .. }
             | Seen::Died(_)
             | Seen::Stopping

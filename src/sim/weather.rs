@@ -30,6 +30,7 @@ impl World {
     pub fn set_rates(&mut self) {
         let rates = self.rates.clone();
         self.net.faults = rates.net();
+        self.quay.net.faults = rates.net();
         for site in &mut self.sites {
             site.store.faults = rates.store();
         }
@@ -52,6 +53,7 @@ impl World {
             self.site_weather(ix);
             self.people_act(ix, PER_MINUTE);
         }
+        self.quay_weather(PER_MINUTE);
     }
 
     fn site_weather(&mut self, ix: SiteIx) {
@@ -127,6 +129,8 @@ impl World {
         self.rates = super::swarm::Rates::none();
         self.set_rates();
         self.net.heal(self.now);
+        self.quay.behave(self.now);
+        self.watch.audit.calm(self.now);
         // A ferry stays: a dial that waits for a quarter of an hour may miss a contact of a minute for
         // ever, and nobody is to blame.
         for (a, b) in self.options.topology.links(self.sites.len()) {

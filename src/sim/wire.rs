@@ -31,6 +31,15 @@ pub enum Mail {
     Store(StoreEvent),
 }
 
+/// Whom a connection is with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Port {
+    /// Another site.
+    Peers,
+    /// A client or a node on the quay, with bytes of its own.
+    Quay,
+}
+
 /// What a connection works with.
 pub struct Around<'a> {
     /// True time.
@@ -41,6 +50,8 @@ pub struct Around<'a> {
     pub site: SiteIx,
     /// The sockets.
     pub net: &'a mut Net,
+    /// Those of the quay.
+    pub quay: &'a mut Net,
     /// The site's store.
     pub store: &'a mut SimStore,
     /// The node's inbox.
@@ -58,6 +69,13 @@ pub struct Around<'a> {
 }
 
 impl Around<'_> {
+    fn net(&mut self, port: Port) -> &mut Net {
+        match port {
+            Port::Peers => self.net,
+            Port::Quay => self.quay,
+        }
+    }
+
     /// When a thread that is woken now gets its turn.
     pub fn soon(&mut self) -> Micros {
         let late = if self.rng.chance(self.starved) { 100_000 } else { 30 };
@@ -88,6 +106,7 @@ impl Outlet for Around<'_> {
 pub struct Wire {
     conn: Conn,
     sock: Sock,
+    port: Port,
     peer: SiteIx,
     mail: VecDeque<Mail>,
     readable: bool,
@@ -107,6 +126,7 @@ impl Wire {
         Wire {
             conn,
             sock,
+            port: Port::Peers,
             peer,
             mail: VecDeque::new(),
             readable: true,
@@ -119,10 +139,16 @@ impl Wire {
         }
     }
 
-    /// The socket.
+    /// The same with somebody on the quay: what is said there are no frames.
     #[must_use]
-    pub fn sock(&self) -> Sock {
-        self.sock
+    pub fn quay(conn: Conn, sock: Sock, wake: Micros) -> Wire {
+        Wire { port: Port::Quay, ..Wire::new(conn, sock, 0, wake) }
+    }
+
+    /// The socket, and where.
+    #[must_use]
+    pub fn sock(&self) -> (Port, Sock) {
+        (self.port, self.sock)
     }
 
     /// Puts something into its mailbox.
@@ -168,12 +194,14 @@ impl Wire {
             let more = self.write(around);
             self.conn.deliver(now, around);
             if self.conn.link().wants_shutdown() {
-                around.net.shut(around.at, self.sock);
+                let at = around.at;
+                around.net(self.port).shut(at, self.sock);
                 self.conn.link().shut(now);
             }
             if self.conn.link().is_over() {
                 self.conn.deliver(now, around);
-                around.net.close(around.at, self.sock);
+                let at = around.at;
+                around.net(self.port).close(at, self.sock);
                 return true;
             }
             let busy = more || (self.readable && self.conn.link().wants_read());
@@ -192,9 +220,10 @@ impl Wire {
 
     fn read(&mut self, around: &mut Around<'_>) {
         self.buffer.clear();
-        match around.net.read(around.at, self.sock, &mut self.buffer, READ_MAX) {
+        let at = around.at;
+        match around.net(self.port).read(at, self.sock, &mut self.buffer, READ_MAX) {
             Got::Bytes => {
-                if around.watch.taps {
+                if around.watch.taps && self.port == Port::Peers {
                     let id = self.conn.id();
                     let (at, site, peer) = (around.at, around.site, self.peer);
                     let Around { watch, rng, forged, .. } = around;
@@ -225,7 +254,8 @@ impl Wire {
                 return false;
             }
             let pending = self.conn.link().pending();
-            match around.net.write(around.at, self.sock, pending) {
+            let at = around.at;
+            match around.net(self.port).write(at, self.sock, pending) {
                 Written::Took(n) => {
                     self.writable = n == pending.len();
                     self.tell_sent(n, around);
@@ -246,6 +276,9 @@ impl Wire {
         let pending = self.conn.link().pending();
         let bytes = pending.get(..n).unwrap_or_default();
         around.watch.hash.bytes(bytes);
+        if self.port == Port::Quay {
+            return;
+        }
         let (at, site, peer) = (around.at, around.site, self.peer);
         let Around { watch, rng, forged, .. } = around;
         let forger = &mut self.forger;
@@ -262,7 +295,8 @@ impl Wire {
         if self.forger.slipped.is_empty() || !self.sent.between_frames() {
             return true;
         }
-        match around.net.write(around.at, self.sock, &self.forger.slipped) {
+        let at = around.at;
+        match around.net(self.port).write(at, self.sock, &self.forger.slipped) {
             Written::Took(n) => {
                 self.forger.slipped.drain(..n);
             }

@@ -12,11 +12,10 @@ use consign_core::act::Act;
 use consign_core::config::Config;
 use consign_core::conn::Role;
 use consign_core::id::{SegmentId, SiteNo};
-use consign_core::ledger::rows::MetaName;
 use consign_core::ledger::{Table, keys};
 use consign_core::node::Input;
 use consign_core::store::Snapshot;
-use consign_core::time::{Instant, UnixMillis};
+use consign_core::time::Instant;
 use consign_core::tls::TlsSetup;
 
 use crate::record::Recording;
@@ -24,6 +23,7 @@ use crate::record::Recording;
 use super::client::Job;
 use super::clocks::Clocks;
 use super::net::{Net, NetEvent, Sock};
+use super::pickup::Quay;
 use super::process::{Asked, End, Process};
 use super::queue::Queue;
 use super::rng::Rng;
@@ -78,7 +78,7 @@ pub struct Site {
     pub starting: bool,
     /// What it goes by from its next start on, if that has changed.
     pub next: Option<Config>,
-    inbox: VecDeque<Input>,
+    pub(super) inbox: VecDeque<Input>,
     rng: Rng,
 }
 
@@ -92,6 +92,8 @@ pub struct World {
     pub sites: Vec<Site>,
     /// The network.
     pub net: Net,
+    /// Pickup's clients and nodes.
+    pub quay: Quay,
     /// Whoever watches.
     pub watch: Watch,
     /// What is planned.
@@ -150,6 +152,7 @@ impl World {
         }
         World {
             rates: options.rates.clone(),
+            quay: Quay::new(&options),
             options,
             now: Micros::ZERO,
             sites,
@@ -183,7 +186,7 @@ impl World {
     /// When something happens next.
     #[must_use]
     pub fn next(&self) -> Micros {
-        let first = self.queue.next().into_iter().chain(self.net.next());
+        let first = self.queue.next().into_iter().chain(self.net.next()).chain([self.quay.next()]);
         first.chain(self.sites.iter().map(Site::next)).min().unwrap_or(Micros::FAR)
     }
 
@@ -204,6 +207,9 @@ impl World {
         while let Some(event) = self.net.take(self.now) {
             self.net_event(event);
         }
+        if self.quay.is_on() {
+            self.run_quay();
+        }
         for ix in 0..self.sites.len() {
             self.run_site(ix);
         }
@@ -211,7 +217,10 @@ impl World {
     }
 
     /// What a process works with, and the process.
-    fn split(&mut self, ix: SiteIx) -> Option<(&mut Process, Around<'_>, Reckon, &mut Vec<Input>)> {
+    pub(super) fn split(
+        &mut self,
+        ix: SiteIx,
+    ) -> Option<(&mut Process, Around<'_>, Reckon, &mut Vec<Input>)> {
         let site = self.sites.get_mut(ix)?;
         let process = site.process.as_mut()?;
         let now = site.clocks.now(self.now);
@@ -220,6 +229,7 @@ impl World {
             now,
             site: ix,
             net: &mut self.net,
+            quay: &mut self.quay.net,
             store: &mut site.store,
             inbox: &mut site.inbox,
             watch: &mut self.watch,
@@ -243,6 +253,10 @@ impl World {
         }
         if site.store.next().is_some_and(|at| at <= self.now) {
             self.take_answers(ix);
+        }
+        if self.quay.is_on() && self.quay.options.is_at(ix) && self.sites[ix].process.is_some() {
+            let skew = self.sites[ix].clocks.skew();
+            skew.into_iter().for_each(|ahead| self.input(ix, Input::Skew { ahead }));
         }
         let at = self.now;
         let late = self.rates.of(Kind::LateTimer);
@@ -278,7 +292,7 @@ impl World {
         }
     }
 
-    fn facts(&mut self, ix: SiteIx) {
+    pub(super) fn facts(&mut self, ix: SiteIx) {
         for fact in self.sites[ix].store.facts() {
             let seen = match &fact {
                 Fact::Durable { batch, bodies } => Seen::Durable { batch, bodies },
@@ -384,99 +398,6 @@ impl World {
             process.client_gone(&mut around);
         }
     }
-
-    /// Starts a process on what its store holds.
-    pub fn start(&mut self, ix: SiteIx) {
-        let site = &mut self.sites[ix];
-        site.starting = false;
-        site.on_ballast = false;
-        if site.process.is_some() {
-            return;
-        }
-        self.edit_config(ix);
-        let site = &mut self.sites[ix];
-        let recovery = match site.store.recover() {
-            Ok(recovery) => recovery,
-            Err(fault) => {
-                let why = format!("does not start: {fault}");
-                self.facts(ix);
-                return self.watch.say(self.now, ix, || why);
-            }
-        };
-        let high = UnixMillis(recovery.meta_value(MetaName::TimeHigh));
-        let boot = recovery.meta_value(MetaName::Boot) + 1;
-        let now = site.clocks.start(self.now, high);
-        let every = self.options.knobs.checkpoint_every;
-        let tap = self.recording.as_ref().map(|recording| {
-            recording.note(&format!("{} {} starts", self.now, site.config.name));
-            recording.start(ix as u32, &site.config, &recovery, now)
-        });
-        let started = Process::start(&site.config, every, recovery, self.now, now);
-        site.inbox.clear();
-        site.frozen_until = Micros::ZERO;
-        match started {
-            Ok(mut process) => {
-                process.record(tap);
-                site.process = Some(process);
-            }
-            Err(error) => {
-                let why = format!("does not start: {error}");
-                return self.watch.say(self.now, ix, || why);
-            }
-        }
-        self.facts(ix);
-        self.watch.see(self.now, ix, &Seen::Started { boot });
-        self.net.listen(ix, true);
-    }
-
-    /// Asks a process to stop.
-    pub fn stop(&mut self, ix: SiteIx) {
-        let Some((process, ..)) = self.split(ix) else { return };
-        if !process.stopping {
-            process.stopping = true;
-            self.watch.see(self.now, ix, &Seen::Stopping);
-            self.net.listen(ix, false);
-            self.input(ix, Input::Stop);
-        }
-    }
-
-    /// A process ends.
-    pub fn die(&mut self, ix: SiteIx, how: Death) {
-        if self.sites[ix].process.is_none() {
-            return;
-        }
-        let now = self.now;
-        if how == Death::Stopped {
-            self.say_goodbye(ix);
-        }
-        if let Some(recording) = &self.recording {
-            recording.note(&format!("{now} {} ends: {how:?}", self.sites[ix].config.name));
-        }
-        let site = &mut self.sites[ix];
-        let Some(mut process) = site.process.take() else { return };
-        let unanswered = process.unanswered();
-        site.inbox.clear();
-        site.frozen_until = Micros::ZERO;
-        match how {
-            Death::PowerCut => site.store.power_cut(),
-            Death::Killed | Death::Halted | Death::Stopped => site.store.kill(),
-        }
-        self.net.listen(ix, false);
-        self.net.host_down(now, ix, how == Death::PowerCut);
-        self.facts(ix);
-        self.watch.see(now, ix, &Seen::Died(how));
-        self.watch.unsent.extend(unanswered.into_iter().map(|job| (ix, job)));
-    }
-
-    /// The runtime's end of a drained run: every session may say goodbye before its socket closes.
-    fn say_goodbye(&mut self, ix: SiteIx) {
-        let at = self.now;
-        let Some((process, mut around, reckon, _)) = self.split(ix) else { return };
-        process.goodbye(at, around.now);
-        while let Some((_, conn)) = process.next_wire().filter(|(wake, _)| *wake <= at) {
-            process.run_wire(conn, &mut around, &|deadline| reckon.when(deadline));
-        }
-    }
 }
 
 impl Site {
@@ -489,10 +410,10 @@ impl Site {
 }
 
 /// Turns a process's instants into true time.
-struct Reckon(Clocks);
+pub(super) struct Reckon(Clocks);
 
 impl Reckon {
-    fn when(&self, at: Instant) -> Micros {
+    pub(super) fn when(&self, at: Instant) -> Micros {
         self.0.when(at)
     }
 }

@@ -24,7 +24,7 @@ fn names_are_unique_and_stories_say_what_they_are() {
     for story in scenario::all() {
         assert!(story.about.len() > 20, "{}", story.name);
     }
-    for name in ["flapping-link", "four-site-loop"] {
+    for name in ["flapping-link", "four-site-loop", "pickup-old-acks", "pickup-killed-site"] {
         assert!(names.contains(&name), "{name}");
     }
 }

@@ -73,6 +73,17 @@ fn a_calm_world_delivers_everything_and_gives_nothing_up() {
 }
 
 #[test]
+fn shards_that_clients_were_promised_are_handed_over_to_their_nodes() {
+    let with_shards = |seed: &u64| Options::draw(*seed).keeping.pickup.sites != 0;
+    for seed in (1..).filter(with_shards).take(3) {
+        let report = report(&Options::draw(seed));
+        demand_clean(&report);
+        let totals = report.totals;
+        assert!(totals.kept >= 20 && totals.stored >= 20, "seed {seed}: {totals:?}");
+    }
+}
+
+#[test]
 fn real_tls_keeps_the_same_promises() {
     for seed in [11, 12] {
         let mut options = Options::draw(seed);

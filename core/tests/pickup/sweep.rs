@@ -210,3 +210,37 @@ fn many_deadlines_are_met_in_slices() {
     assert_eq!((relay.used(), relay.site.store.rows(Table::ShardDeadlines)), (0, 0));
     relay.audit();
 }
+
+#[test]
+fn what_becomes_due_while_it_stops_waits_for_the_next_start() {
+    let ttl = Duration::from_secs(5);
+    let mut relay = Relay::with(with(BufferConfig { ttl, ..BufferConfig::default() }));
+    relay.put(&shard("a", 0), b"content");
+    let ask = relay.ask_of(&shard("b", 0), Some(100_000));
+    // The drain waits for this.
+    relay.begin(ask).unwrap();
+    relay.site.input(Input::Stop);
+    relay.site.now.wall = relay.site.now.wall.after(ttl * 2);
+    relay.site.settle();
+    let next = relay.site.pump.node().next_deadline();
+    assert!(next.is_none_or(|at| at > relay.site.now.mono), "it goes round for nothing: {next:?}");
+    assert_eq!(relay.state(&shard("a", 0)), Some(ShardState::RelayBuffered));
+}
+
+#[test]
+fn a_job_that_waits_for_an_open_read_does_not_turn_the_loop() {
+    let mut relay = Relay::new();
+    let (one, two) = (relay.site.client(), relay.site.client());
+    let head = |relay: &mut Relay| {
+        let (ticket, client) = (relay.ticket(), Some(crate::relay::token_of("cam")));
+        consign_core::pickup::Event::Head { ticket, shard: shard("a", 0), client }
+    };
+    let event = head(&mut relay);
+    relay.tell(one, event);
+    relay.site.turn();
+    let event = head(&mut relay);
+    relay.tell(two, event);
+    relay.site.turn();
+    let next = relay.site.turn();
+    assert!(next.is_none_or(|at| at > relay.site.now.mono), "{next:?}");
+}

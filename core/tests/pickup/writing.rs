@@ -231,6 +231,19 @@ fn the_same_shard_sent_again_at_length_is_compared_and_kept_for_nobody() {
     relay.site.settle();
     assert_eq!(relay.site.store.files().count(), 1);
     relay.audit();
+    // A part that is longer than the whole is part of something else.
+    let mut ask = relay.ask_of(&key, None);
+    (ask.body, ask.complete) = (Some(100_001), false);
+    assert_eq!(relay.upload(ask), Err(PickupRefusal::Conflict));
+    // Whoever does not say the length is told it: nothing more is to be reserved ahead.
+    let conn = relay.site.client();
+    let ticket = relay.ticket();
+    let ask = Box::new(relay.ask_of(&key, None));
+    let answer = relay.call(conn, Event::Upload { ticket, ask }).unwrap();
+    assert!(
+        matches!(answer, Answer::Granted { size: Some(100_000), reserved: 100_000, .. }),
+        "{answer:?}"
+    );
 }
 
 #[test]

@@ -24,6 +24,7 @@ pub(super) fn summary(sum: &Sum, first: u64, took: Duration, global: &Global) {
             "processor_seconds": sum.spent.as_secs_f64(), "steps": sum.steps,
             "crashes": totals.crashes, "queued": totals.queued, "delivered": totals.delivered,
             "dead": totals.dead, "refused": totals.refused,
+            "shards_kept": totals.kept, "shards_stored": totals.stored,
             "simulated_seconds_per_second": sum.speed(),
             "delivered_per_minute": sum.per_minute(), "hash": format!("{:016x}", sum.hashes),
         });
@@ -47,6 +48,10 @@ pub(super) fn summary(sum: &Sum, first: u64, took: Duration, global: &Global) {
         totals.dead,
         totals.refused,
     ));
+    if totals.kept > 0 {
+        let (kept, stored) = (totals.kept, totals.stored);
+        out::line(&format!("      {kept} shards kept, {stored} handed over to their nodes"));
+    }
     out::line(&format!(
         "      in {:.1} s: {:.0} simulated seconds a second and {:.0} deliveries a minute, on one processor",
         took.as_secs_f64(),

@@ -13,6 +13,7 @@ use consign_core::store::{Batch, Op};
 use super::Desk;
 use super::disk::{due_key, waits};
 use super::edges::Step;
+use super::pickup::Moves;
 use super::removal::{Dropped, Removals};
 use super::rows::{self, Inline, Name, Row};
 use super::site::Claim;
@@ -47,6 +48,7 @@ pub(super) struct Touched {
     /// Identities that are not looked up any more.
     pub lost: Vec<(SegmentId, Seq)>,
     pub gone: Removals,
+    pub pickup: Moves,
 }
 
 /// Whether a segment may change like that: its origin, or this site itself, may accept it anew with a
@@ -171,6 +173,7 @@ impl Desk<'_> {
             | Row::Export(..)
             | Row::Quarantine(..)
             | Row::Foreign => {}
+            Row::Pickup(row) => return self.put_pickup(row, t),
         }
         self.site.disk.set(row);
         Ok(())
@@ -248,6 +251,7 @@ impl Desk<'_> {
             Name::Source(digest, no) => t.sources.push((*digest, *no)),
             Name::PassBack(..) | Name::RememberedAge(..) => {}
             Name::Handed(no, seq) => t.deliveries.push((*seq, *no)),
+            Name::Pickup(name) => self.del_pickup(name, t)?,
             Name::Digest(_) | Name::Export(..) | Name::Quarantine(_) | Name::Foreign => {}
         }
         self.site.disk.unset(name);

@@ -54,6 +54,7 @@ impl Desk<'_> {
         self.site.charged += i128::from(row.reserved) - i128::from(before);
         let reached = self.site.reached.entry((row.digest, SiteNo(row.source))).or_default();
         *reached = (*reached).max(row.offset);
+        self.site.pickup.arrives(blob, row);
         Ok(())
     }
 

@@ -100,6 +100,7 @@ impl Desk<'_> {
         for (digest, no) in disk.sources.keys() {
             self.source(digest, *no)?;
         }
+        self.every_shard()?;
         self.indexes()
     }
 
@@ -199,6 +200,7 @@ impl Desk<'_> {
         for (no, seq) in &disk.owed {
             self.is_told(*seq, *no)?;
         }
+        self.shards_rest()?;
         let doomed = disk.doomed.keys().next();
         demand(doomed.is_none(), "I28", None, || {
             format!("file {doomed:?} is still to be removed")
@@ -241,6 +243,7 @@ impl Desk<'_> {
             {
                 self.tell(&id, super::story::Event::Distrusted);
             }
+            self.site.pickup_harmed |= super::pickup::is_of_shards(&name);
             self.site.harm.rows.insert(name);
         }
     }

@@ -16,6 +16,7 @@ use consign_core::ledger::rows_upkeep::{
 use consign_core::time::UnixMillis;
 
 use super::rows::{Inline, Name, Row};
+use super::shards::Tables;
 
 /// The tables.
 #[derive(Debug, Default)]
@@ -49,6 +50,7 @@ pub(super) struct Disk {
     pub remembered_age: BTreeSet<(u64, SegmentId)>,
     pub exports: BTreeMap<(RuleId, Seq), ExportRow>,
     pub quarantine: BTreeMap<Vec<u8>, QuarantineRow>,
+    pub pickup: Tables,
 }
 
 impl Disk {
@@ -69,9 +71,10 @@ impl Disk {
             .map(|((_, site), row)| (*site, row))
     }
 
-    /// How many segments use a file.
+    /// How many segments and shards use a file.
     pub fn owners_of(&self, blob: BlobNo) -> u64 {
-        self.owners.range((blob, Seq(0))..=(blob, Seq(u64::MAX))).count() as u64
+        let segments = self.owners.range((blob, Seq(0))..=(blob, Seq(u64::MAX))).count();
+        (segments + self.pickup.owners_of(blob)) as u64
     }
 
     /// What must be charged: content in the ledger and in files, reservations, files that are to be
@@ -81,7 +84,7 @@ impl Disk {
         let blobs: u64 = self.blobs.values().map(|row| row.size).sum();
         let reserved: u64 = self.incoming.values().map(|row| row.reserved).sum();
         let doomed: u64 = self.doomed.values().map(|row| row.size).sum();
-        bodies + blobs + reserved + doomed
+        bodies + blobs + reserved + doomed + self.pickup.reserved()
     }
 
     /// What each peer must be charged for, in segments and bytes.
@@ -154,6 +157,7 @@ impl Disk {
             Row::RememberedAge(at, id) => !self.remembered_age.insert((at, id)),
             Row::Export(rule, seq, row) => self.exports.insert((rule, seq), *row).is_some(),
             Row::Quarantine(what, row) => self.quarantine.insert(what, *row).is_some(),
+            Row::Pickup(row) => self.pickup.set(row),
             Row::Foreign => false,
         }
     }
@@ -190,6 +194,7 @@ impl Disk {
             Name::RememberedAge(at, id) => self.remembered_age.remove(&(*at, *id)),
             Name::Export(rule, seq) => self.exports.remove(&(*rule, *seq)).is_some(),
             Name::Quarantine(what) => self.quarantine.remove(what).is_some(),
+            Name::Pickup(name) => self.pickup.unset(name),
             Name::Foreign => false,
         }
     }
@@ -266,6 +271,7 @@ impl Disk {
                 let name = |k: &Vec<u8>| Name::Quarantine(k.clone());
                 maps(blank("quarantine"), &a.quarantine, &b.quarantine, name)
             })
+            .or_else(|| a.pickup.differs(&b.pickup, harmed))
     }
 }
 
@@ -304,9 +310,9 @@ pub(super) fn waits(state: State) -> bool {
     matches!(state, State::Scheduled | State::Failed)
 }
 
-type Of<'a> = (&'static str, &'a BTreeSet<Name>);
+pub(super) type Of<'a> = (&'static str, &'a BTreeSet<Name>);
 
-fn maps<K: Ord + Debug, V: PartialEq + Debug>(
+pub(super) fn maps<K: Ord + Debug, V: PartialEq + Debug>(
     (table, harmed): Of<'_>,
     model: &BTreeMap<K, V>,
     real: &BTreeMap<K, V>,
@@ -322,7 +328,7 @@ fn maps<K: Ord + Debug, V: PartialEq + Debug>(
     extra.map(|(key, row)| format!("{table} {key:?}: nothing was written, {row:?} is there"))
 }
 
-fn sets<K: Ord + Debug>(
+pub(super) fn sets<K: Ord + Debug>(
     (table, harmed): Of<'_>,
     model: &BTreeSet<K>,
     real: &BTreeSet<K>,

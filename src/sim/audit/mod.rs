@@ -16,12 +16,15 @@
 //! | I2 | each batch: required and Acked deliveries, `counters`, `segments`, `owed`, `due`, `inflight`, `handed`, `unmet`, dead letters agree; a new segment is owed to everybody it is for; what is removed may be, is recorded, and leaves its receipts. Each look, over all sites: whatever was accepted or acknowledged for a destination has arrived, is owed or dead at somebody who holds it, or was let go by a record |
 //! | I3 | a delivery becomes Acked: the ACK came in the claiming epoch, and its sender held the segment then; behind a hop, its receipt came and the site itself has had it (R4); at rest, it still does, unless it let it go |
 //! | I4 | each row of a delivery, against a table of edges |
+//! | I5 | each row of a shard, against a table of edges with what each needs: a lease or grace that is over, an ack that was really said, a generation; `by_node`, `shard_deadlines`, `buffer_id` and content of every shard a batch touches |
 //! | I6 | each row of a delivery: attempts, budget, and whether its cause has really happened; an OFFER leaves |
 //! | I7 | a claim, an OFFER: one in flight, durable, of this session, offered once; or for a WANT, to who had it before |
 //! | I8 | HELLO, claims, ACKs, and every failure that blames an answer: epochs are durable and new, answers came in the claim's |
 //! | I9 | each batch: the relayed marker is set by the ACK that meets the condition, never before; what is evicted was relayed, is not for this site by any offer (R1), and is remembered; what is released was delivered to everybody or given out (R3); what expires has. *already_relayed* leaves only for what is remembered of this accept or a later one, or has come round (R2) |
 //! | I10 | each batch: `used_bytes` is content + reservations + doomed files, within the limits. Deep: so is what each peer is charged for |
 //! | I11 | a segment becomes durable: its content has its digest and is what was handed in; an OFFER says what is kept |
+//! | I12 | each row of a token: minted under a number never given before, used once, in its time, in one commit with its shard and a nonce of its node; whoever is served shows the token first, and is who it is for |
+//! | I13 | each nonce that is written, each signed request that is answered: none twice, none forged |
 //! | I16 | files against `blobs`, `incoming`, `doomed`, `owners`, `digests`, `sources`; a file begins after its row and ends before it |
 //! | I17 | nothing owed is removed; start-up ends once, finds what D held, and has ended at rest |
 //! | I18 | no row lies after the high water of effective time, no clock goes back, nothing expires early by its own clock |
@@ -29,15 +32,19 @@
 //! | I21 | of its part: within a peer and class, no claim passes one that was due and durable before |
 //! | I22 | each failure: the wait lies within the backoff of its own count; no claim before its time |
 //! | I23 | each turn: rounds that change nothing, per second and per moment |
+//! | I24 | a good token is replaced only when its node has registered anew; once all goes well, whatever stays owed to a node that is there has been said in that session |
 //! | I25 | an identity is kept once; a held segment is not refused for good; no second charge (by I10) |
-//! | I26 | of its part: checkpoints never shrink, ACCEPT asks from no further on than they reach, files are as long |
-//! | I28 | [`Audit::at_rest`] |
+//! | I26 | checkpoints never shrink, ACCEPT asks from no further on than they reach, a client is told of no more, files are as long |
+//! | I27 | of its part: pickup's answers to clients and nodes that keep to the documents |
+//! | I28 | [`Audit::at_rest`]; shards are NODE_STORED or RELAY_CLEANUP, and everybody on the quay is at the end |
 //! | I30 | after a stop was asked for nothing new is taken, and the loop ends with the drain; a process that does not run says nothing |
 //! | I31 | dead letters, audit records, receipts and remembered ids stay as long, or as many, as they must, and no more at rest |
 //!
-//! Not here: I5, I12, I13, I24 (the pickup half does not exist), I14 and I15 (identities and certificates are
-//! the network's), I20 (LMDB's readers: a property of `storage-lmdb`), I27 (parsers: their own tests), I29 (the
-//! trace hash is the run's).
+//! I1, I10, I11 and I16 hold of shards too: what a client or node is told is on disk, and NODE_STORED only once
+//! the node has it, durably and right.
+//!
+//! Not here: I14 and I15 (identities and certificates are the network's), I20 (LMDB's readers: a property of
+//! `storage-lmdb`), I27 otherwise (parsers: their own tests), I29 (the trace hash is the run's).
 //!
 //! What the simulator itself destroys ([`Seen::Damaged`]) is excused, and only that: the content or row that
 //! was hit, with what follows from it. That must be told: a dead letter, a row that is set aside. After
@@ -52,15 +59,20 @@ mod disk;
 mod edges;
 mod frames;
 mod keep;
+mod pickup;
 mod receipts;
 mod removal;
 mod repair;
 mod rows;
 mod settle;
+mod shards;
+mod sights;
 mod site;
 mod story;
 #[cfg(test)]
 mod tests;
+mod tokens;
+mod totals;
 mod turn;
 mod violation;
 
@@ -69,11 +81,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use consign_core::config::Config;
 use consign_core::id::{BlobNo, Epoch, SegmentId, SiteNo};
 use consign_core::ledger::rows::State;
+use consign_core::ledger::rows_pickup::ShardState;
 use consign_core::session::Accepted;
 use consign_core::store::Snapshot;
 use consign_core::wire::Frame;
 
 use custody::Custody;
+use sights::Known;
+pub use totals::Totals;
 pub use violation::Violation;
 
 use crate::sim::seen::{Damage, Seen, SiteIx};
@@ -81,68 +96,6 @@ use crate::sim::time::Micros;
 use site::{Holds, Site};
 use story::{Event, Handed, Stories};
 use violation::{Broken, Check, broken, demand};
-
-/// How much was seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Segments that local clients handed in.
-    pub submitted: u64,
-    /// Times a local client was told that its segment is safe.
-    pub queued: u64,
-    /// Times a local client was told no.
-    pub refused: u64,
-    /// Pairs of a segment and a destination that holds it.
-    pub delivered: u64,
-    /// Deliveries that became Acked.
-    pub acks: u64,
-    /// Deliveries that were given up.
-    pub dead: u64,
-    /// OFFER frames that left.
-    pub offers: u64,
-    /// Batches that became durable.
-    pub batches: u64,
-    /// Their rows.
-    pub rows: u64,
-    /// Processes that were started, but for the first of each site.
-    pub restarts: u64,
-    /// Processes that were killed or lost their power.
-    pub crashes: u64,
-    /// Processes that stopped by themselves because their store failed.
-    pub halts: u64,
-    /// Processes that drained and stopped.
-    pub stops: u64,
-    /// Things that the simulator destroyed.
-    pub damaged: u64,
-    /// Rounds of all loops.
-    pub turns: u64,
-}
-
-impl Totals {
-    /// Adds what was seen in another world.
-    pub fn add(&mut self, more: &Totals) {
-        let Totals { submitted, queued, refused, delivered, acks, dead, offers, .. } = more;
-        let Totals { batches, rows, restarts, crashes, halts, stops, damaged, turns, .. } = more;
-        for (sum, more) in [
-            (&mut self.submitted, submitted),
-            (&mut self.queued, queued),
-            (&mut self.refused, refused),
-            (&mut self.delivered, delivered),
-            (&mut self.acks, acks),
-            (&mut self.dead, dead),
-            (&mut self.offers, offers),
-            (&mut self.batches, batches),
-            (&mut self.rows, rows),
-            (&mut self.restarts, restarts),
-            (&mut self.crashes, crashes),
-            (&mut self.halts, halts),
-            (&mut self.stops, stops),
-            (&mut self.damaged, damaged),
-            (&mut self.turns, turns),
-        ] {
-            *sum += more;
-        }
-    }
-}
 
 /// An ACK that was sent while the segment was held: sender, receiver, segment, epoch.
 type Ack = (SiteIx, SiteIx, SegmentId, Epoch);
@@ -155,6 +108,10 @@ struct World {
     acks: BTreeSet<Ack>,
     held: BTreeSet<(SegmentId, SiteIx)>,
     custody: Custody,
+    /// What clients and nodes know.
+    quay: Known,
+    /// Since when nothing goes wrong any more.
+    calm: Option<Micros>,
     /// Whether frames can be seen at all; under real TLS they cannot.
     taps: bool,
     totals: Totals,
@@ -257,6 +214,24 @@ impl Audit {
     #[must_use]
     pub fn seems_at_rest(&mut self, site: SiteIx, files: &[(BlobNo, u64, bool)]) -> bool {
         self.desk(Micros::ZERO, site).quiet(files).is_ok()
+    }
+
+    /// Nothing goes wrong from now on.
+    pub fn calm(&mut self, at: Micros) {
+        self.world.calm = Some(at);
+    }
+
+    /// Shards that were given up, at all sites, as far as rows say so.
+    #[must_use]
+    pub fn given_up(&self) -> u64 {
+        let of = |site: &Site| site.disk.pickup.counted(ShardState::RelayCleanup).0;
+        self.sites.values().map(of).sum()
+    }
+
+    /// Whether rows or content of pickup were destroyed anywhere: then nobody can be sure of anything.
+    #[must_use]
+    pub fn has_lost_shards(&self) -> bool {
+        self.sites.values().any(Site::has_lost_shards)
     }
 
     /// How much was seen.
@@ -369,6 +344,7 @@ impl Desk<'_> {
             Seen::FrameSent { peer, conn, frame } => self.sent(*peer, *conn, frame),
             Seen::FrameArrived { peer, conn, frame } => self.arrived(*peer, *conn, frame),
             Seen::Note(note) => self.note(note),
+            Seen::Pickup(sight) => self.sight(sight),
         }
     }
 

@@ -92,7 +92,8 @@ impl Desk<'_> {
             let of = |row: &SegmentRow| row.body == Body::Inline(*body);
             let users = gone.segments.iter().any(|(_, row)| of(row));
             let mended = t.mended.iter().any(|(_, old)| *old == Body::Inline(*body));
-            demand(users || mended, "I17", None, || {
+            let shard = t.pickup.let_go.contains(body);
+            demand(users || mended || shard, "I17", None, || {
                 format!("body {body} is removed, and its segment is not")
             })?;
         }

@@ -12,6 +12,8 @@ use consign_core::ledger::rows_upkeep::{
 };
 use consign_core::ledger::{Table, codec};
 
+use super::shards;
+
 /// What a body in the ledger holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Inline {
@@ -62,6 +64,7 @@ pub(super) enum Name {
     RememberedAge(u64, SegmentId),
     Export(RuleId, Seq),
     Quarantine(Vec<u8>),
+    Pickup(shards::Name),
     /// A row of a part that is not modelled.
     Foreign,
 }
@@ -96,6 +99,7 @@ pub(super) enum Row {
     RememberedAge(u64, SegmentId),
     Export(RuleId, Seq, Box<ExportRow>),
     Quarantine(Vec<u8>, Box<QuarantineRow>),
+    Pickup(shards::Row),
     Foreign,
 }
 
@@ -141,7 +145,7 @@ pub(super) fn name(table: Table, key: &[u8]) -> Option<Name> {
         Table::Owners => {
             return Some(match parse_owner(key)? {
                 (blob, Owner::Segment(seq)) => Name::Owner(blob, seq),
-                (_, Owner::Shard(_)) => Name::Foreign,
+                (blob, Owner::Shard(shard)) => Name::Pickup(shards::Name::Owner(blob, shard)),
             });
         }
         Table::Sources => Name::Source(BlobDigest(take(r)?), SiteNo(number32(r)?)),
@@ -155,14 +159,14 @@ pub(super) fn name(table: Table, key: &[u8]) -> Option<Name> {
         Table::RememberedAge => Name::RememberedAge(number64(r)?, SegmentId(take(r)?)),
         Table::Exports => return parse_export(key).map(|(rule, seq)| Name::Export(rule, seq)),
         Table::Quarantine => return Some(Name::Quarantine(key.to_vec())),
-        Table::Watched
-        | Table::Shards
+        Table::Shards
         | Table::ByNode
         | Table::ShardDeadlines
         | Table::Tokens
         | Table::Nonces
         | Table::Nodes
-        | Table::Clients => return Some(Name::Foreign),
+        | Table::Clients => return shards::name(table, key).map(Name::Pickup),
+        Table::Watched => return Some(Name::Foreign),
     };
     rest.is_empty().then_some(name)
 }
@@ -208,6 +212,7 @@ pub(super) fn row(table: Table, key: &[u8], value: &[u8]) -> Result<Row, String>
         Name::RememberedAge(at, id) => Row::RememberedAge(at, id),
         Name::Export(rule, seq) => Row::Export(rule, seq, Box::new(value!(ExportRow))),
         Name::Quarantine(what) => Row::Quarantine(what, Box::new(value!(QuarantineRow))),
+        Name::Pickup(name) => Row::Pickup(shards::row(name, table, key, value)?),
         Name::Foreign => Row::Foreign,
     };
     Ok(row)

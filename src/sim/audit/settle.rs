@@ -9,7 +9,7 @@ use consign_core::id::{BlobDigest, BlobNo, BodyNo, SegmentId, Seq, SiteNo};
 use consign_core::ledger::keys::{self, DueKey};
 use consign_core::ledger::keys_upkeep::{self, ExpiryKind};
 use consign_core::ledger::rows::{
-    Body, DeliveryRow, INBOUND, IncomingRow, MetaName, SegmentRow, State,
+    Body, DeliveryRow, INBOUND, IncomingRow, MetaName, SHARDS, SegmentRow, State,
 };
 use consign_core::limits::{ACT_BATCH_ROWS, BATCH_BYTES, BATCH_ROWS};
 use consign_core::segment::{Class, Destinations};
@@ -78,6 +78,7 @@ impl Desk<'_> {
                 self.site.addressed.remove(id);
             }
         }
+        self.settle_pickup(&t)?;
         self.removed(&t)?;
         self.bodies_are_used(&t)?;
         self.remember_gone(&t);
@@ -263,6 +264,9 @@ impl Desk<'_> {
         if key.1 == INBOUND {
             return self.inbound(key.0);
         }
+        if key.1 >= SHARDS {
+            return self.shards_counted(key);
+        }
         let counted = self.site.tally.get(&key).copied().unwrap_or_default();
         let told = self.site.disk.counters.get(&key).copied().unwrap_or_default();
         demand(Tally::is(&counted, &told), "I2", None, || {
@@ -317,7 +321,8 @@ impl Desk<'_> {
         let ttl = self.site.config.partial_ttl;
         let ttl = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         let latest = disk.meta(MetaName::TimeHigh).saturating_add(ttl);
-        demand(row.expires_at <= latest, "I18", None, || {
+        // Its shard has a deadline of its own.
+        demand(row.expires_at <= latest || row.shard.is_some(), "I18", None, || {
             format!("file {blob} is given up at {}, {latest} is the latest", row.expires_at)
         })?;
         self.blob(blob)
@@ -376,7 +381,8 @@ impl Desk<'_> {
                 Body::Blob(_) => None,
             })
             .collect();
-        let unused = t.bodies.iter().find(|body| !used.contains(body));
+        let shards = &self.site.disk.pickup;
+        let unused = t.bodies.iter().find(|body| !used.contains(body) && !shards.uses(**body));
         demand(unused.is_none(), "I10", None, || format!("body {unused:?} belongs to no segment"))
     }
 

@@ -11,6 +11,7 @@ use consign_core::time::{Instant, Now};
 use consign_core::wire::Wanted;
 
 use super::disk::{Disk, Tally};
+use super::pickup::Shards;
 use super::rows::Name;
 use super::turn::Clock;
 use crate::sim::seen::SiteIx;
@@ -220,6 +221,10 @@ pub(super) struct Site {
     pub acts: BTreeSet<String>,
     /// Whether this process has said that something does not fit: what may go later then goes at once.
     pub short: bool,
+    /// What is known of its shards beside their rows.
+    pub pickup: Shards,
+    /// Rows were destroyed on which shards rest: nothing is said of them any more.
+    pub pickup_harmed: bool,
 }
 
 impl Site {
@@ -254,6 +259,8 @@ impl Site {
             given_out: BTreeSet::new(),
             acts: BTreeSet::new(),
             short: false,
+            pickup: Shards::default(),
+            pickup_harmed: false,
         }
     }
 

@@ -46,7 +46,12 @@ pub(super) const PROMISES: [(&str, &str); 20] = [
 ];
 
 /// The same for those that are about people and processes.
-pub(super) const MORE: [(&str, &str); 2] = [
+pub(super) const MORE: [(&str, &str); 7] = [
+    ("I5", "a shard changes its state only along its edges"),
+    ("I12", "a token opens its shard once, in its time, for its node"),
+    ("I13", "no signed request is taken twice"),
+    ("I24", "a node that is there is notified of all it is owed, once"),
+    ("I27", "every request has the answer that the documents name"),
     ("I30", "a process that has stopped says and takes nothing more"),
     ("I31", "dead letters and audit records stay where they are"),
 ];

@@ -167,7 +167,6 @@ impl Node {
                 self.pickup_closed(read);
             }
         }
-        self.more |= !self.pickup.again.is_empty() || !self.pickup.waiting.is_empty();
     }
 
     fn judge_job(

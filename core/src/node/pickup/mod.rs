@@ -266,7 +266,8 @@ impl Node {
     }
 
     pub(super) fn pickup_deadline(&self) -> Option<Instant> {
-        if matches!(self.mode, super::Mode::Rejudge(_)) {
+        // What becomes due while it stops is looked at after the next start.
+        if matches!(self.mode, super::Mode::Rejudge(_)) || self.stopping {
             return None;
         }
         let wake = self.pickup.wakes.first().map(|(at, _)| *at);

@@ -211,7 +211,8 @@ impl Node {
             }
             return Ok(());
         }
-        let other_size = announced(ask).is_some_and(|size| row.size != Some(size));
+        let too_long = ask.body.zip(row.size).is_some_and(|(body, size)| body > size);
+        let other_size = too_long || announced(ask).is_some_and(|size| row.size != Some(size));
         let other = |given: bool, same: bool| given && !same;
         if other_size
             || other(ask.sha256.is_some(), ask.sha256 == row.sha256)

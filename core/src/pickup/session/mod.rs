@@ -127,6 +127,13 @@ impl PickupSession {
         }
     }
 
+    /// The same with another distance of checkpoints: for the simulator.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_checkpoints(self, every: u64) -> PickupSession {
+        PickupSession { every, ..self }
+    }
+
     fn ticket(&mut self) -> TransferNo {
         self.tickets = self.tickets.saturating_add(1);
         TransferNo(self.tickets)
