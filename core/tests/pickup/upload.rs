@@ -1,6 +1,6 @@
 //! Uploads that begin: small ones, slots, what is there already, who may.
 
-use consign_core::config::BufferConfig;
+use consign_core::config::{BufferConfig, Config};
 use consign_core::id::{BlobDigest, Sha256Digest};
 use consign_core::ledger::Table;
 use consign_core::ledger::keys_pickup::ShardKey;
@@ -155,5 +155,18 @@ fn an_upload_onto_a_final_row_opens_the_next_generation_or_is_known() {
     assert_eq!(view.state, ShardState::NodeStored);
     let ask = relay.small(conn, &key, b"three");
     assert_eq!(relay.upload_on(conn, ask), Err(PickupRefusal::Conflict));
+    relay.audit();
+}
+
+#[test]
+fn small_content_is_admitted_as_it_is_charged() {
+    let config = Config { max_bytes: 4_095, ..with(BufferConfig::default()) };
+    let mut relay = Relay::with(config);
+    let conn = relay.site.client();
+    // 3,000 bytes take a page of 4,096.
+    let ask = relay.small(conn, &shard("a", 0), &[1; 3_000]);
+    assert_eq!(relay.upload_on(conn, ask), Err(PickupRefusal::Quota));
+    let ask = relay.small(conn, &shard("a", 0), &[1; 1_000]);
+    relay.upload_on(conn, ask).unwrap();
     relay.audit();
 }

@@ -157,7 +157,7 @@ impl Desk<'_> {
             });
         }
         let ever = self.site.pickup.kept.contains(&(shard.clone(), *sha256));
-        let whole = !complete || (ever && offset == *size) || !ever;
+        let whole = !(complete && ever) || offset == *size;
         demand(whole, "I26", None, || {
             format!("{} is said to be {state} with {offset} of {size} bytes", show(shard))
         })

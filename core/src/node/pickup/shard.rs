@@ -283,6 +283,15 @@ impl Node {
 
     /// Whether a shard of so many bytes may be taken, of which `already` are reserved for it.
     pub(super) fn admit_shard(&mut self, size: u64, already: u64) -> Result<(), No> {
+        self.admit_charged(size, size, already)
+    }
+
+    /// The same for content in the ledger, which is charged for whole pages.
+    pub(super) fn admit_inline(&mut self, size: u64, already: u64) -> Result<(), No> {
+        self.admit_charged(size, inline_charge(size), already)
+    }
+
+    fn admit_charged(&mut self, size: u64, charge: u64, already: u64) -> Result<(), No> {
         let buffer = &self.config.buffer;
         if let Some(limit) = buffer.max_upload.filter(|limit| size > *limit) {
             let text = alloc::format!("{size} bytes are more than buffer.max_upload, {limit}");
@@ -296,7 +305,7 @@ impl Node {
             );
             return Err(No::new(PickupRefusal::Quota, text).after(super::LATER));
         }
-        let bytes = size.saturating_sub(already);
+        let bytes = charge.saturating_sub(already);
         let want = Want { bytes, segment: false, source: SiteNo(0) };
         self.admit_bytes(want).map_err(|(refusal, _, text)| {
             let refusal = match refusal {

@@ -143,7 +143,7 @@ impl Node {
                 let text = "the content does not match the digest that was given with it";
                 return Err(No::new(PickupRefusal::DigestMismatch, text).into());
             }
-            self.admit_shard(*size, reserved)?;
+            self.admit_inline(*size, reserved)?;
             if let Some(blob) = partial {
                 self.doom_shard(blob);
             }
