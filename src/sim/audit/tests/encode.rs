@@ -48,7 +48,7 @@ pub fn place(name: &Name) -> (Table, Vec<u8>) {
         Name::Export(rule, seq) => (Table::Exports, keys_upkeep::export(*rule, *seq).to_vec()),
         Name::Quarantine(what) => (Table::Quarantine, what.clone()),
         Name::Meta(name) => (Table::Meta, name.key().to_vec()),
-        Name::Foreign => panic!("no row of ours"),
+        Name::Pickup(_) | Name::Foreign => panic!("no row of ours"),
     };
     (table, key)
 }
@@ -101,6 +101,8 @@ pub fn put(batch: &mut Batch, row: Row) {
         Row::RememberedAge(at, id) => row!(Name::RememberedAge(at, id)),
         Row::Export(rule, seq, r) => row!(Name::Export(rule, seq), *r),
         Row::Quarantine(what, r) => row!(Name::Quarantine(what), *r),
-        Row::Meta(..) | Row::Body(..) | Row::Foreign => panic!("written elsewhere"),
+        Row::Meta(..) | Row::Body(..) | Row::Pickup(_) | Row::Foreign => {
+            panic!("written elsewhere")
+        }
     }
 }
