@@ -6,9 +6,6 @@
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
-use alloc::sync::Arc;
-
-use rustls::ServerConfig;
 
 use crate::driver::MakeSession;
 use crate::id::{ConnId, SiteNo};
@@ -17,7 +14,7 @@ use crate::node::{Input, Note};
 use crate::session::{ConnInfo, Identity, Session};
 use crate::store::StoreRequest;
 use crate::time::{Instant, Now};
-use crate::tls::TlsSetup;
+use crate::tls::{PickupTls, TlsSetup};
 
 /// How a connection came to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,7 +111,7 @@ impl Conn {
 
     /// A pickup client or node has connected from `remote`, with TLS or without.
     #[must_use]
-    pub fn pickup(begin: Begin<'_>, remote: String, tls: Option<&Arc<ServerConfig>>) -> Conn {
+    pub fn pickup(begin: Begin<'_>, remote: String, tls: Option<&PickupTls>) -> Conn {
         let link = match tls {
             Some(config) => Link::for_anybody(config, begin.now, begin.timeouts),
             None => Link::plain(begin.timeouts),

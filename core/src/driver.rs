@@ -14,6 +14,7 @@ use crate::pump::Tap;
 use crate::session::{ConnInfo, Session};
 use crate::store::{Sink, Store};
 use crate::time::UnixMillis;
+pub use crate::tls::PickupTls;
 use crate::tls::TlsSetup;
 
 /// Makes the session of a new connection.
@@ -49,9 +50,6 @@ impl Exporter for NoExporter {
 
     fn stop(&self) {}
 }
-
-/// How pickup meets those who connect: with this site's certificate, asking for none.
-pub type PickupTls = Arc<rustls::ServerConfig>;
 
 /// Where pickup clients and nodes connect, and what serves them.
 pub struct PickupParts {

@@ -16,11 +16,8 @@
 
 use alloc::boxed::Box;
 use alloc::string::String;
-use alloc::sync::Arc;
 use core::fmt;
 use core::time::Duration;
-
-use rustls::ServerConfig;
 
 use crate::code::Goodbye;
 use crate::handover::Handover;
@@ -28,7 +25,7 @@ use crate::sendbuf::SendBuffer;
 use crate::session::{Identity, Session, SessionCommand, SessionInput, SessionOut};
 use crate::store::StoreEvent;
 use crate::time::{Instant, Now};
-use crate::tls::{TlsConn, TlsFault, TlsSetup};
+use crate::tls::{PickupTls, TlsConn, TlsFault, TlsSetup};
 
 /// How much output a session is asked for at a time.
 pub const OUTPUT_TARGET: usize = 256 << 10;
@@ -158,7 +155,7 @@ impl Link {
 
     /// The listening side of a TLS connection with anybody ([`TlsConn::for_anybody`]).
     #[must_use]
-    pub fn for_anybody(config: &Arc<ServerConfig>, now: Now, timeouts: Timeouts) -> Link {
+    pub fn for_anybody(config: &PickupTls, now: Now, timeouts: Timeouts) -> Link {
         Link::plain(timeouts).with_tls(now, |_| TlsConn::for_anybody(config))
     }
 

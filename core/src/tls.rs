@@ -44,6 +44,9 @@ pub struct TlsSetup {
     pub identify: Identify,
 }
 
+/// How pickup meets those who connect: with this site's certificate, asking for none.
+pub type PickupTls = Arc<ServerConfig>;
+
 impl fmt::Debug for TlsSetup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TlsSetup").finish_non_exhaustive()
@@ -146,7 +149,7 @@ impl TlsConn {
     ///
     /// # Errors
     /// [`TlsFault::Setup`].
-    pub fn for_anybody(config: &Arc<ServerConfig>) -> Result<TlsConn, TlsFault> {
+    pub fn for_anybody(config: &PickupTls) -> Result<TlsConn, TlsFault> {
         let conn = UnbufferedServerConnection::new(config.clone())
             .map_err(|e| TlsFault::Setup(e.to_string()))?;
         Ok(TlsConn::new(Side::Server(conn), None))
