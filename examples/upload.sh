@@ -6,7 +6,12 @@
 # CA=FILE names the authority that signed the relay's certificate.
 set -eu
 
-url=$1 file=$2 node=$3 file_id=$4 version=$5 shard=$6
+if [ $# -ne 6 ]; then
+    echo "usage: TOKEN=… [CA=FILE] $0 URL FILE NODE FILE_ID VERSION SHARD" >&2
+    exit 2
+fi
+url=${1%/} file=$2 node=$3 file_id=$4 version=$5 shard=$6
+[ -r "$file" ] || { echo "$file cannot be read" >&2; exit 1; }
 : "${TOKEN:?the bearer token that 'consign pickup clients enrol' printed}"
 
 size=$(wc -c <"$file" | tr -d ' ')
@@ -51,7 +56,15 @@ for try in 1 2 3 4 5 6 7 8; do
         cat "$answer"
         exit 0
         ;;
-    000 | 100 | 408 | 409 | 429 | 503)
+    409) # Another connection may be at it; other bytes are there for good.
+        if grep -q '"code":"conflict"' "$answer"; then
+            cat "$answer" >&2
+            exit 1
+        fi
+        echo "try $try: status $status, again in $try s" >&2
+        sleep "$try"
+        ;;
+    000 | 100 | 408 | 429 | 503)
         echo "try $try: status $status, again in $try s" >&2
         sleep "$try"
         ;;

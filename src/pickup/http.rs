@@ -51,7 +51,10 @@ impl Answer {
     #[must_use]
     pub fn refused(&self) -> Refused {
         serde_json::from_slice(&self.body).unwrap_or_else(|_| Refused {
-            code: format!("status_{}", self.status),
+            code: match self.status {
+                401 => "unauthorized".into(),
+                status => format!("status_{status}"),
+            },
             message: String::from_utf8_lossy(&self.body)
                 .chars()
                 .filter(|c| !c.is_control())

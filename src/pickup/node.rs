@@ -33,8 +33,9 @@ use crate::exit::Failure;
 
 /// First pause before a lost connection is made anew.
 const PAUSE: Duration = Duration::from_secs(1);
-/// A session that lived so long was a good one: the next pause is the first again.
-const GOOD: Duration = Duration::from_secs(30);
+/// A session that lived so long was a good one: the next pause is the first again. Two nodes of one identity
+/// take each other's place much sooner, and are to become slower at it.
+const GOOD: Duration = Duration::from_secs(5);
 
 /// What is told of a node at work.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,11 +174,17 @@ impl Node {
         let mut vain = 0;
         while !bell.stops() {
             let began = Instant::now();
-            let why = match desk.session(tell)? {
+            let mut registered = false;
+            let ended = desk.session(&mut |said| {
+                registered |= matches!(said, Tell::Registered(..));
+                tell(said);
+            })?;
+            let why = match ended {
                 Ended::Stopped => break,
                 Ended::Lost(why) => why,
             };
-            vain = if began.elapsed() >= GOOD { 0 } else { vain + 1 };
+            let good = registered && began.elapsed() >= GOOD;
+            vain = if good { 0 } else { vain + 1 };
             let [chance] = random()?;
             let pause = pause(self.pause, vain, chance);
             tell(Tell::Lost(why, pause));

@@ -193,7 +193,7 @@ impl Shard {
             size: row.size,
             redemption: row.redemption,
             failed_acks: row.failed_acks,
-            expires_at: row.expires_at.map(time),
+            expires_at: row.expires_at.filter(|_| row.buffer.is_some()).map(time),
         }
     }
 }
