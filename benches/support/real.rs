@@ -89,11 +89,17 @@ impl Real {
         let path = self.dir.join("serve.log");
         let log = std::fs::File::options().create(true).append(true).open(path)?;
         let mut command = self.command(&["serve"]);
+        // `init` puts it near the port for peers, where somebody else may listen.
+        command.env("CONSIGN_LISTEN_WEB", "off");
         command.envs(settings.iter().copied()).stdin(Stdio::null());
         command.stdout(log.try_clone()?).stderr(log);
         let begun = Instant::now();
         self.child = Some(command.spawn()?);
         let listening = until("it to listen", || {
+            if let Some(status) = self.child.as_mut().and_then(|c| c.try_wait().transpose()) {
+                let log = std::fs::read_to_string(self.dir.join("serve.log"))?;
+                return Err(format!("{} ended at its start, {}: {log}", self.name, status?).into());
+            }
             Ok(TcpStream::connect(listen).is_ok().then(|| begun.elapsed()))
         })?;
         let ready = until("it to be ready", || {

@@ -2,29 +2,11 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 
-use serde::de::{Error, Visitor};
 use serde::{Deserializer, Serializer};
 
 use crate::id::{hex, unhex};
-
-struct Text<T> {
-    read: fn(&str) -> Option<T>,
-    expected: &'static str,
-}
-
-impl<T> Visitor<'_> for Text<T> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.expected)
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
-        (self.read)(text).ok_or_else(|| E::invalid_value(serde::de::Unexpected::Str(text), &self))
-    }
-}
+use crate::texted::Text;
 
 /// Any number of bytes.
 pub(crate) mod bytes {

@@ -54,6 +54,7 @@ pub mod segment;
 pub mod sendbuf;
 pub mod session;
 pub mod store;
+mod texted;
 pub mod time;
 #[cfg(feature = "tls")]
 pub mod tls;

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 
 use consign_core::http::{Conn, Payload, Response};
@@ -185,18 +187,7 @@ impl Download {
 
 /// `blake3=:BASE64:`, as RFC 9530 writes digests.
 pub(crate) fn digest_field(digest: &[u8; 32]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::from("blake3=:");
-    for group in digest.chunks(3) {
-        let bits = group.iter().fold(0u32, |bits, b| (bits << 8) | u32::from(*b));
-        let bits = bits << (8 * (3 - group.len()));
-        for i in 0..4 {
-            let digit = DIGITS[(bits >> (18 - 6 * i)) as usize & 63];
-            text.push(if i <= group.len() { char::from(digit) } else { '=' });
-        }
-    }
-    text.push(':');
-    text
+    format!("blake3=:{}:", STANDARD.encode(digest))
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ pub fn run(
 }
 
 /// Has an act done.
-fn act(
+pub(super) fn act(
     api: &mut Api,
     action: &str,
     subject: &str,

@@ -95,8 +95,8 @@ impl Node {
             }
             self.end_session(now, old, Goodbye::Replaced, "a newer session took its place", out);
         }
-        let sessions = self.conns.values().filter(|c| c.peer.is_some()).count();
-        let granted: u64 = self.conns.values().map(|c| c.allowance).sum();
+        let sessions = self.peers.values().filter(|p| p.session.is_some()).count();
+        let granted = self.granted();
         if sessions >= self.config.peer_sessions as usize
             || granted.saturating_add(CREDIT_START) > self.config.buffered_bytes
         {
@@ -314,11 +314,24 @@ impl Node {
         }
     }
 
+    /// Sessions with peers. Of other connections there may be thousands that every turn would look at.
+    fn peer_conns(&self) -> impl Iterator<Item = (ConnId, &Conn, &PeerConn)> {
+        let sessions = self.peers.values().filter_map(|p| p.session);
+        sessions.filter_map(|id| {
+            let conn = self.conns.get(&id)?;
+            Some((id, conn, conn.peer.as_ref()?))
+        })
+    }
+
+    /// Bytes of received content that sessions may have in memory together.
+    fn granted(&self) -> u64 {
+        self.peer_conns().map(|(_, conn, _)| conn.allowance).sum()
+    }
+
     /// Grows a session's window in turns, while the sum of grants stays within
     /// `limits.buffered_bytes`.
     pub(super) fn wants_allowance(&mut self, conn: ConnId, out: &mut Vec<Action>) {
-        let granted: u64 = self.conns.values().map(|c| c.allowance).sum();
-        let left = self.config.buffered_bytes.saturating_sub(granted);
+        let left = self.config.buffered_bytes.saturating_sub(self.granted());
         let Some(state) = self.conns.get_mut(&conn) else { return };
         let doubled = state.allowance.saturating_mul(2).min(self.config.session_bytes);
         let grown = doubled.min(state.allowance.saturating_add(left));
@@ -330,17 +343,11 @@ impl Node {
 
     /// Ends sessions that are too old, or whose certificate is, once nothing is in flight on them.
     pub(super) fn retire(&mut self, now: Now, out: &mut Vec<Action>) {
-        let over: Vec<ConnId> = self
-            .conns
-            .iter()
-            .filter(|(_, c)| {
-                c.peer.as_ref().is_some_and(|p| {
-                    let idle = p.transfers.is_empty() && c.incoming.is_empty();
-                    now.mono >= p.ends_at || (idle && now.mono >= p.retires_at)
-                })
-            })
-            .map(|(conn, _)| *conn)
-            .collect();
+        let over = self.peer_conns().filter(|(_, conn, peer)| {
+            let idle = peer.transfers.is_empty() && conn.incoming.is_empty();
+            now.mono >= peer.ends_at || (idle && now.mono >= peer.retires_at)
+        });
+        let over: BTreeSet<ConnId> = over.map(|(id, ..)| id).collect();
         for conn in over {
             self.end_session(now, conn, Goodbye::Age, "", out);
         }
@@ -352,10 +359,9 @@ impl Node {
             let wanted = p.known && !p.rekey && !p.address.is_empty();
             wanted && p.session.is_none() && !p.dialling && !self.stopping
         });
-        let ends = self.conns.values().filter_map(|c| {
-            let peer = c.peer.as_ref()?;
-            let idle = peer.transfers.is_empty() && c.incoming.is_empty();
-            Some(if idle { peer.retires_at.min(peer.ends_at) } else { peer.ends_at })
+        let ends = self.peer_conns().map(|(_, conn, peer)| {
+            let idle = peer.transfers.is_empty() && conn.incoming.is_empty();
+            if idle { peer.retires_at.min(peer.ends_at) } else { peer.ends_at }
         });
         dials.map(|p| p.dial_at).chain(ends).min()
     }

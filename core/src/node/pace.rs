@@ -7,8 +7,9 @@ use crate::time::{Instant, Now};
 impl Node {
     /// Counts what is under way to peers that have a rate, for the claims of this turn.
     pub(super) fn count_ahead(&mut self) {
-        let sessions = self.conns.values_mut().filter_map(|c| c.peer.as_mut());
-        for session in sessions.filter(|s| s.ahead.is_bounded()) {
+        for id in self.peers.values().filter_map(|p| p.session) {
+            let session = self.conns.get_mut(&id).and_then(|c| c.peer.as_mut());
+            let Some(session) = session.filter(|s| s.ahead.is_bounded()) else { continue };
             session.ahead = session.ahead.emptied();
             for segment in session.transfers.values().filter_map(|(seq, _)| self.book.segment(*seq))
             {

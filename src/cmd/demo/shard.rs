@@ -12,10 +12,10 @@ use consign_core::pickup::token::Token;
 use serde_json::json;
 
 use super::watch::LOOK;
-use crate::admin::pickup::acts::{PickupActed, PickupRequest};
 use crate::admin::pickup::lists::ShardShown;
 use crate::admin::pickup::shard_text;
-use crate::client::{Api, Source};
+use crate::client::Api;
+use crate::cmd::pickup::{Why, act};
 use crate::daemon::Daemon;
 use crate::exit::{Exit, Failure};
 use crate::human;
@@ -58,10 +58,13 @@ pub(super) fn perform(
     let relay = Relay::parse(&format!("http://{address}")).map_err(|e| failed("pickup", &e))?;
     let mut api = Api::new(site.admin());
     let token = Token::new(random()?);
-    act(&mut api, "enrol_client", "demo", |act| act.token_sha256 = Some(hex(&token.hash().0)))?;
+    let why = Why::default();
+    act(&mut api, "enrol_client", "demo", &why, |act| {
+        act.token_sha256 = Some(hex(&token.hash().0))
+    })?;
     let home = dir.join(NODE);
     let key = config::init(&home, NODE, &relay, None)?;
-    act(&mut api, "enrol_node", NODE, |act| act.key = Some(key))?;
+    act(&mut api, "enrol_node", NODE, &why, |act| act.key = Some(key))?;
     let shard = ShardKey::new(FILE, 1, 0, NODE).map_err(|e| failed("the shard", &e))?;
     let name = shard_text(&shard);
 
@@ -125,23 +128,6 @@ fn state(api: &mut Api, name: &str) -> Result<String, Failure> {
     consign_core::http::encode_component(name, &mut target);
     let shown: ShardShown = api.json("GET", &target)?;
     Ok(shown.shard.state)
-}
-
-fn act(
-    api: &mut Api,
-    action: &str,
-    subject: &str,
-    more: impl FnOnce(&mut PickupRequest),
-) -> Result<PickupActed, Failure> {
-    let mut request = PickupRequest {
-        action: action.into(),
-        subject: subject.into(),
-        ..PickupRequest::default()
-    };
-    more(&mut request);
-    let body = serde_json::to_vec(&request).map_err(|e| failed(action, &e))?;
-    let source = Source::Sized(body.len() as u64, &mut body.as_slice());
-    api.submit("/v1/pickup/acts", source, &mut |_| {})
 }
 
 impl PickedUp {

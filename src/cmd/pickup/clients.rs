@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
 use consign_core::id::hex;
+use consign_core::pickup::token::Token;
 use serde::Serialize;
 
 use super::nodes::target;
@@ -13,7 +14,7 @@ use crate::client::Api;
 use crate::cmd::screen::Screen;
 use crate::exit::{Exit, Failure};
 use crate::human::{self, Align};
-use crate::tls;
+use crate::pickup::random;
 
 /// Lists clients that may upload, enrols and revokes them
 #[derive(Subcommand, Clone, Debug)]
@@ -66,15 +67,12 @@ pub(super) fn run(
 
 /// The token is drawn here, and the site is told its hash only: nobody else ever has it.
 fn enrol(args: &ClientArgs, api: &mut Api, screen: &mut Screen<'_>) -> Result<Exit, Failure> {
-    let mut token = [0; 32];
-    getrandom::fill(&mut token).map_err(|why| {
-        Failure::new(Exit::Failed, "CN0625", format!("the system gives no randomness: {why}"))
-    })?;
-    let hash = hex(&tls::sha256(&token));
+    let token = Token::new(random()?);
+    let hash = hex(&token.hash().0);
     act(api, "enrol_client", &args.name, &args.why, |request| {
         request.token_sha256 = Some(hash);
     })?;
-    let token = hex(&token);
+    let token = token.text();
     if screen.is_json() {
         let schema = "consign.client_token/1";
         screen.object(&Enrolled { schema, name: &args.name, token: &token })?;

@@ -1,15 +1,15 @@
 //! How single values stand in JSON, and the bodies of answers.
 
 use alloc::string::String;
-use core::fmt;
 
-use serde::de::{Deserializer, Error, Unexpected, Visitor};
+use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::Digests;
 use crate::http::{parse_rfc3339, rfc3339};
 use crate::ledger::keys_pickup::NUMBER_END;
 use crate::ledger::rows_pickup::ShardState;
+use crate::texted::Text;
 use crate::time::UnixMillis;
 
 /// The body of every refusal.
@@ -44,24 +44,6 @@ pub struct Slot {
     /// When it runs out.
     #[serde(with = "time")]
     pub expires_at: UnixMillis,
-}
-
-/// A text that stands for a value.
-struct Text<T> {
-    read: fn(&str) -> Option<T>,
-    expected: &'static str,
-}
-
-impl<T> Visitor<'_> for Text<T> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.expected)
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
-        (self.read)(text).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
-    }
 }
 
 macro_rules! as_text {

@@ -103,20 +103,13 @@ impl PickupSession {
     fn word(&mut self, now: Now, command: Command, out: &mut SessionOut) {
         match command {
             Command::Refuse { ticket, refusal, retry_after, number, text } => {
-                let tell = match &mut self.task {
-                    Task::Upload(upload) if upload.ticket() == ticket => upload.refused(out),
-                    Task::Asked(asked, ..) if *asked == ticket => {
-                        self.task = Task::Idle;
-                        true
-                    }
-                    Task::Idle
-                    | Task::Plain(..)
-                    | Task::Signed(_)
-                    | Task::Checked(..)
-                    | Task::Asked(..)
-                    | Task::Upload(_)
-                    | Task::Fetch(_)
-                    | Task::Socket(_) => false,
+                let tell = if let Some(upload) = self.upload(ticket) {
+                    upload.refused(out)
+                } else if matches!(&self.task, Task::Asked(asked, ..) if *asked == ticket) {
+                    self.task = Task::Idle;
+                    true
+                } else {
+                    false
                 };
                 if tell {
                     let no = No::of_node(refusal, retry_after, number, text);
@@ -146,20 +139,11 @@ impl PickupSession {
 
     /// Whether this answers the present request; if so, nothing waits for it any more.
     fn takes_answer(&mut self, ticket: TransferNo) -> bool {
-        let mine = match &mut self.task {
-            Task::Upload(upload) if upload.ticket() == ticket => {
-                upload.answered();
-                true
-            }
-            Task::Asked(asked, None, _) => *asked == ticket,
-            Task::Idle
-            | Task::Plain(..)
-            | Task::Signed(_)
-            | Task::Checked(..)
-            | Task::Asked(..)
-            | Task::Upload(_)
-            | Task::Fetch(_)
-            | Task::Socket(_) => false,
+        let mine = if let Some(upload) = self.upload(ticket) {
+            upload.answered();
+            true
+        } else {
+            matches!(&self.task, Task::Asked(asked, None, _) if *asked == ticket)
         };
         if mine {
             self.task = Task::Idle;
@@ -175,17 +159,11 @@ impl PickupSession {
         before: usize,
         out: &mut SessionOut,
     ) {
-        let from = match &self.task {
-            Task::Asked(asked, Some(Wanted::Fetch { from, .. }), _) if *asked == ticket => *from,
-            Task::Idle
-            | Task::Plain(..)
-            | Task::Signed(_)
-            | Task::Checked(..)
-            | Task::Asked(..)
-            | Task::Upload(_)
-            | Task::Fetch(_)
-            | Task::Socket(_) => return,
-        };
+        let Task::Asked(asked, Some(Wanted::Fetch { from, .. }), _) = &self.task else { return };
+        if *asked != ticket {
+            return;
+        }
+        let from = *from;
         let stall = self.context.fetch_stall;
         let mut fetch = Fetch::new(now, ticket, serve, from, stall);
         let said = self.said;
@@ -194,21 +172,14 @@ impl PickupSession {
     }
 
     fn upgrade(&mut self, now: Now, ticket: TransferNo, out: &mut SessionOut) {
-        match core::mem::replace(&mut self.task, Task::Idle) {
-            Task::Asked(asked, Some(Wanted::Ws { accept }), node) if asked == ticket => {
-                let headers = [("Upgrade", "websocket"), ("Sec-WebSocket-Accept", accept.as_str())];
-                self.conn.upgrade(now, &headers, &mut out.bytes);
-                self.task = Task::Socket(Socket::new(now, node, &self.context).into());
-            }
-            other @ (Task::Idle
-            | Task::Plain(..)
-            | Task::Signed(_)
-            | Task::Checked(..)
-            | Task::Asked(..)
-            | Task::Upload(_)
-            | Task::Fetch(_)
-            | Task::Socket(_)) => self.task = other,
+        let Task::Asked(asked, Some(Wanted::Ws { accept }), node) = &mut self.task else { return };
+        if *asked != ticket {
+            return;
         }
+        let headers = [("Upgrade", "websocket"), ("Sec-WebSocket-Accept", accept.as_str())];
+        self.conn.upgrade(now, &headers, &mut out.bytes);
+        let node = core::mem::take(node);
+        self.task = Task::Socket(Socket::new(now, node, &self.context).into());
     }
 
     fn offset(
@@ -296,17 +267,14 @@ impl PickupSession {
     }
 
     fn writes(&mut self, blob: BlobNo) -> Option<&mut Upload> {
-        match &mut self.task {
-            Task::Upload(upload) if upload.writes(blob) => Some(upload),
-            Task::Idle
-            | Task::Plain(..)
-            | Task::Signed(_)
-            | Task::Checked(..)
-            | Task::Asked(..)
-            | Task::Upload(_)
-            | Task::Fetch(_)
-            | Task::Socket(_) => None,
-        }
+        let Task::Upload(upload) = &mut self.task else { return None };
+        upload.writes(blob).then_some(upload)
+    }
+
+    /// The upload under way, if it is this request.
+    fn upload(&mut self, ticket: TransferNo) -> Option<&mut Upload> {
+        let Task::Upload(upload) = &mut self.task else { return None };
+        (upload.ticket() == ticket).then_some(upload)
     }
 }
 

@@ -291,18 +291,13 @@ impl PickupSession {
         keys: Result<Vec<u8>, StoreFault>,
         out: &mut SessionOut,
     ) {
-        let checking = match core::mem::replace(&mut self.task, Task::Idle) {
-            Task::Checked(asked, checking) if asked == ticket => *checking,
-            other @ (Task::Idle
-            | Task::Plain(..)
-            | Task::Signed(_)
-            | Task::Checked(..)
-            | Task::Asked(..)
-            | Task::Upload(_)
-            | Task::Fetch(_)
-            | Task::Socket(_)) => return self.task = other,
+        if !matches!(&self.task, Task::Checked(asked, _) if *asked == ticket) {
+            return;
+        }
+        let Task::Checked(_, checking) = core::mem::replace(&mut self.task, Task::Idle) else {
+            return;
         };
-        let Checking { signer, wanted, body, .. } = checking;
+        let Checking { signer, wanted, body, .. } = *checking;
         let keys = match keys {
             Ok(keys) => keys,
             Err(_) => {
