@@ -325,7 +325,7 @@ impl Desk<'_> {
             Seen::Submitted { id, digest, size, meta, .. } => {
                 self.world.totals.submitted += 1;
                 let handed = Handed { digest: *digest, size: *size };
-                self.world.stories.handed_in(*id, &meta.name, handed);
+                self.world.stories.handed_in(self.ix, *id, &meta.name, handed);
                 self.tell(id, Event::Submitted);
                 Ok(())
             }

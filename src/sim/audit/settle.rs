@@ -214,7 +214,7 @@ impl Desk<'_> {
             format!("{size} bytes of {digest} are kept, handed in was {handed:?}")
         })?;
         let from = if row.from == 0 { String::new() } else { self.site.peer(SiteNo(row.from)) };
-        self.owes(seq, to, &from, &row.origin)?;
+        self.owed_as_taken(seq, to, &from, row)?;
         if let (Destinations::Named(names), 0) = (to, row.from) {
             let own = &self.site.config.name;
             let known = |n: &String| n == own || self.site.hop(n).is_some();
@@ -231,6 +231,19 @@ impl Desk<'_> {
         demand(row.accepted_at <= end, "I18", id, || {
             format!("it is accepted at {}, the high water is {end} ms", row.accepted_at)
         })
+    }
+
+    /// What a new row owes. A peer's offer and a local client's accept of the same content may share a
+    /// batch: the row's origin is then this site, and who the offer named as origin has it and is
+    /// owed nothing.
+    fn owed_as_taken(&self, seq: Seq, to: &Destinations, from: &str, row: &SegmentRow) -> Check {
+        let judged = self.owes(seq, to, from, &row.origin);
+        let both = row.from != 0 && row.origin.is_empty();
+        let mut origins = self.world.stories.origins(&row.id).map(|ix| self.name_of(ix));
+        if both && origins.any(|origin| self.owes(seq, to, from, &origin).is_ok()) {
+            return Ok(());
+        }
+        judged
     }
 
     /// A segment is owed to every peer that it must go to from here, and to nobody it is not for.

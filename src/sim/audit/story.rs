@@ -1,6 +1,6 @@
 //! What is known of each segment across all sites: who handed it in, and what happened to it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use consign_core::code::{Cause, Refusal};
 use consign_core::id::{BlobDigest, SegmentId, Seq, SiteNo, TransferNo};
@@ -67,6 +67,8 @@ struct Line {
 struct Item {
     name: String,
     handed: Option<Handed>,
+    /// Every site at which it was handed in.
+    origins: BTreeSet<SiteIx>,
     lines: Vec<Line>,
 }
 
@@ -80,8 +82,9 @@ pub(super) struct Stories {
 
 impl Stories {
     /// A local client hands in a segment: the first time says what it is.
-    pub fn handed_in(&mut self, id: SegmentId, name: &str, handed: Handed) {
+    pub fn handed_in(&mut self, at: SiteIx, id: SegmentId, name: &str, handed: Handed) {
         let item = self.items.entry(id).or_default();
+        item.origins.insert(at);
         if item.handed.is_none() {
             item.handed = Some(handed);
             item.name = name.to_string();
@@ -91,6 +94,11 @@ impl Stories {
     /// What was handed in under this identity, anywhere.
     pub fn handed(&self, id: &SegmentId) -> Option<Handed> {
         self.items.get(id)?.handed
+    }
+
+    /// The sites at which a local client handed it in: one of them is the origin of every offer of it.
+    pub fn origins(&self, id: &SegmentId) -> impl Iterator<Item = SiteIx> + '_ {
+        self.items.get(id).into_iter().flat_map(|item| item.origins.iter().copied())
     }
 
     /// Its name; empty when it is not known.
