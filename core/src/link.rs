@@ -279,6 +279,8 @@ impl Link {
 
     /// Time has passed; does nothing when no deadline has.
     pub fn timer(&mut self, now: Now) {
+        // What the socket has taken by now is not late.
+        self.tell_handed(now);
         let due = self.next_deadline().is_some_and(|at| at <= now.mono);
         match self.phase {
             _ if !due => {}
@@ -295,9 +297,7 @@ impl Link {
     /// Asks the session for bulk if there is room, and encrypts everything that is to be sent. Returns
     /// whether there is more to send than before.
     pub fn fill(&mut self, now: Now) -> bool {
-        if let Some(bytes) = self.handover.news() {
-            self.step(now, SessionInput::Handed(bytes));
-        }
+        self.tell_handed(now);
         let before = self.pending.len();
         let queued = self.queued();
         if queued <= OUTPUT_LOW {
@@ -305,6 +305,12 @@ impl Link {
         }
         self.seal(now);
         self.pending.len() > before
+    }
+
+    fn tell_handed(&mut self, now: Now) {
+        if let Some(bytes) = self.handover.news() {
+            self.step(now, SessionInput::Handed(bytes));
+        }
     }
 
     /// Bytes for the socket, after [`Link::fill`].
@@ -428,6 +434,9 @@ impl Link {
         if !self.out.close || self.phase != Phase::Open {
             return;
         }
+        if self.out.cut {
+            return self.finish(End::Orderly);
+        }
         self.seal(now);
         if self.phase != Phase::Open {
             return;
@@ -480,7 +489,7 @@ impl Link {
     fn finish(&mut self, end: End) {
         self.session = None;
         self.out.bytes.clear();
-        self.out.close = false;
+        (self.out.close, self.out.cut) = (false, false);
         self.phase = Phase::Over;
         self.end.get_or_insert(end);
     }

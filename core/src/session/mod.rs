@@ -72,6 +72,9 @@ pub struct SessionOut {
     /// Close once `bytes` are written: send the TLS close_notify, half-close, read to the end for at
     /// most 2 s, drop.
     pub close: bool,
+    /// With `close`: drop what the socket has not taken yet, and the connection with it. What breaks off
+    /// must not look whole to the peer.
+    pub cut: bool,
 }
 
 impl SessionOut {

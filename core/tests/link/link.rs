@@ -1,13 +1,16 @@
 //! [`Link`] with small sessions on both sides.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use consign_core::code::Goodbye;
 use consign_core::id::BlobNo;
 use consign_core::link::{End, Link, LinkFault, OUTPUT_TARGET, REPLIES_MAX, Timeouts};
-use consign_core::session::{SessionCommand, SessionEvent};
+use consign_core::session::{
+    Session, SessionCommand, SessionEvent, SessionInput, SessionOut,
+};
 use consign_core::store::StoreEvent;
-use consign_core::time::Instant;
+use consign_core::time::{Instant, Now};
 use consign_core::tls::TlsFault;
 
 use crate::pair::{Pair, at};
@@ -174,6 +177,77 @@ fn output_that_nobody_takes_is_given_up() {
         link.timer(at(30_000));
         assert!(link.is_over());
         assert_eq!(link.end(), Some(&End::Orderly));
+    }
+}
+
+/// Says something, and breaks it off when it is told to.
+struct Breaker;
+
+impl Session for Breaker {
+    fn step(&mut self, _: Now, input: SessionInput<'_>, out: &mut SessionOut) {
+        match input {
+            SessionInput::Room(_) => out.bytes.extend([7; 10]),
+            SessionInput::Command(_) => (out.close, out.cut) = (true, true),
+            _ => {}
+        }
+    }
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+    fn wants_read(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn what_is_broken_off_is_not_flushed() {
+    for mut pair in pairs() {
+        pair.attach([Box::new(Breaker), Echo::new()]);
+        let link = &mut pair.sides[0];
+        link.fill(at(0));
+        link.command(at(0), close());
+        assert!(link.is_over(), "nobody waits for the socket to take the rest");
+        assert_eq!(link.end(), Some(&End::Orderly));
+    }
+}
+
+/// Ends when its deadline comes before the socket has taken what it said.
+struct Hurried {
+    said: bool,
+    handed: Arc<Mutex<u64>>,
+}
+
+impl Session for Hurried {
+    fn step(&mut self, _: Now, input: SessionInput<'_>, out: &mut SessionOut) {
+        match input {
+            SessionInput::Room(_) if !self.said => {
+                self.said = true;
+                out.bytes.extend([7; 10]);
+            }
+            SessionInput::Handed(bytes) => *self.handed.lock().unwrap() = bytes,
+            SessionInput::Timer => assert_eq!(*self.handed.lock().unwrap(), 10),
+            _ => {}
+        }
+    }
+    fn next_deadline(&self) -> Option<Instant> {
+        let handed = *self.handed.lock().unwrap();
+        (handed == 0).then_some(Instant(1))
+    }
+    fn wants_read(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn what_the_socket_has_taken_is_told_before_a_deadline() {
+    for mut pair in pairs() {
+        let handed = Arc::new(Mutex::new(0));
+        pair.attach([Box::new(Hurried { said: false, handed: handed.clone() }), Echo::new()]);
+        let link = &mut pair.sides[0];
+        link.fill(at(0));
+        link.sent(link.pending().len());
+        link.timer(at(1_000));
+        assert_eq!(*handed.lock().unwrap(), 10);
     }
 }
 

@@ -258,6 +258,8 @@ fn content_that_cannot_be_read_is_told_and_never_given_up() {
     assert_eq!(relay.state(&key), Some(ShardState::RelayBuffered));
     let told = |note: &Note| matches!(note, Note::Warn { code: "shard_unreadable", .. });
     assert!(relay.site.notes.iter().any(told));
+    let reason = relay.row(&key).unwrap().reason;
+    assert_eq!(reason, "not readable at the relay: corrupt: another digest");
     relay.audit();
 }
 

@@ -157,7 +157,7 @@ pub struct ShardShown {
     pub notify_after: Option<String>,
     /// When the site acts on it by itself: a lease, a grace, or the end of its history.
     pub deadline: Option<String>,
-    /// What the last `failed` ack gave as its reason.
+    /// What the last `failed` ack gave as its reason, or what is wrong with the content here.
     pub reason: String,
 }
 

@@ -15,7 +15,7 @@ use crate::pickup::{AckAsk, Answer, PickupRefusal};
 use crate::time::Now;
 
 /// Longest reason that is kept.
-const REASON_MAX: usize = 256;
+pub(super) const REASON_MAX: usize = 256;
 
 impl Node {
     /// `shard_ack`: counts for the redemption it names and no other.
@@ -109,7 +109,7 @@ fn stale(ask: &AckAsk) -> Stop {
 }
 
 /// The longest beginning of a text that is not longer than so many bytes.
-fn cut(text: &str, most: usize) -> &str {
+pub(super) fn cut(text: &str, most: usize) -> &str {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {
         end -= 1;

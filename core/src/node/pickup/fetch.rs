@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use super::ack::{REASON_MAX, cut};
 use super::jobs::Job;
 use super::overlay::{Stop, View};
 use super::shard::follow;
@@ -169,6 +170,7 @@ impl Node {
             return;
         }
         let Some(fetch) = self.pickup.fetches.get_mut(&redemption) else { return };
+        let mut why = None;
         let moved = match end {
             FetchEnd::Whole => {
                 // What the node says of it is waited for: that long from now.
@@ -185,11 +187,12 @@ impl Node {
                     fetch.shard.node()
                 );
                 out.push(Action::Note(Note::Warn { code: "shard_unreadable", text }));
+                why = Some(alloc::format!("not readable at the relay: {fault}"));
                 false
             }
         };
         let shard = fetch.shard.clone();
-        self.pickup_job(conn, Task::FetchBroken { shard, redemption, moved });
+        self.pickup_job(conn, Task::FetchBroken { shard, redemption, moved, why });
     }
 
     /// A connection is gone: what it was served broke off.
@@ -200,7 +203,8 @@ impl Node {
             self.pickup.serving.remove(&(conn, redemption));
             let Some(fetch) = self.pickup.fetches.get(&redemption) else { continue };
             let (shard, moved) = (fetch.shard.clone(), fetch.any);
-            self.pickup_job(conn, Task::FetchBroken { shard, redemption, moved });
+            let broken = Task::FetchBroken { shard, redemption, moved, why: None };
+            self.pickup_job(conn, broken);
         }
     }
 
@@ -209,9 +213,9 @@ impl Node {
         &mut self,
         now: Now,
         job: &Job,
-        shard: &ShardKey,
-        redemption: u64,
+        (shard, redemption): (&ShardKey, u64),
         moved: bool,
+        why: Option<&str>,
         view: &View,
     ) -> Result<(), Stop> {
         let row: Option<ShardRow> = self.row_of(view, Table::Shards, &shard.key())?;
@@ -223,6 +227,9 @@ impl Node {
         if !moved {
             after.waits = row.waits.saturating_add(1);
             after.notify_after = self.wait_after(now, after.waits);
+        }
+        if let Some(why) = why {
+            after.reason = cut(why, REASON_MAX).into();
         }
         self.give_back(now, shard, &row, after, ShardEvent::Returned);
         Ok(())

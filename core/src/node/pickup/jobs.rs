@@ -214,8 +214,9 @@ impl Node {
             Task::Moved { shard, redemption, at } => {
                 self.judge_moved(now, shard, *redemption, *at, view)
             }
-            Task::FetchBroken { shard, redemption, moved } => {
-                self.judge_fetch_broken(now, job, shard, *redemption, *moved, view)
+            Task::FetchBroken { shard, redemption, moved, why } => {
+                let fetch = (shard, *redemption);
+                self.judge_fetch_broken(now, job, fetch, *moved, why.as_deref(), view)
             }
             Task::Subscribe { ticket, signed } => {
                 self.judge_subscribe(now, job, *ticket, signed, view)

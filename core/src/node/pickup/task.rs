@@ -78,6 +78,8 @@ pub(super) enum Task {
         shard: ShardKey,
         redemption: u64,
         moved: bool,
+        /// What is wrong with the content here.
+        why: Option<String>,
     },
     Subscribe {
         ticket: TransferNo,

@@ -236,6 +236,8 @@ impl Fetch {
     /// It has no right, or no time, to go on.
     pub(super) fn break_off(&mut self, conn: &mut Conn, out: &mut SessionOut) {
         conn.abort();
+        // All of it may have been said, and wait for the socket: the node must not get it whole.
+        out.cut = true;
         self.tell(FetchEnd::Broken { moved: self.moved }, out);
     }
 

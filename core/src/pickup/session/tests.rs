@@ -95,6 +95,7 @@ struct Bench {
     hold_store: bool,
     fail_writes: Option<StoreFault>,
     closed: bool,
+    cut: bool,
     said: u64,
     /// Bytes the kernel may take; `None` takes everything.
     window: Option<u64>,
@@ -131,6 +132,7 @@ impl Bench {
             hold_store: false,
             fail_writes: None,
             closed: false,
+            cut: false,
             said: 0,
             window: None,
             handed: 0,
@@ -155,6 +157,7 @@ impl Bench {
             self.events.push_back(*event);
         }
         self.closed |= out.close;
+        self.cut |= out.cut;
     }
 
     fn request(&mut self, request: StoreRequest) {
