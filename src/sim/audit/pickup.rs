@@ -54,6 +54,8 @@ pub(super) struct Shards {
     pub ends: BTreeMap<u64, ShardState>,
     /// Redemption numbers that were ever given.
     pub given: BTreeSet<u64>,
+    /// Those whose tokens were used.
+    pub used: BTreeSet<u64>,
     /// Nonces that were ever spent.
     pub spent: BTreeSet<Nonce>,
     /// When shards have become RELAY_BUFFERED last.

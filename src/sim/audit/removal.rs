@@ -156,10 +156,14 @@ impl Desk<'_> {
         for dropped in &of {
             self.leaves_a_trace(dropped, row, record, gone)?;
         }
+        // What an operator has given up in this batch is not open any more.
+        let ended = |d: &&Dropped| matches!(d.row.state, State::Acked | State::Deadletter);
+        let given_up = given_up(row, gone);
+        let settled: Vec<&Dropped> = of.into_iter().filter(|d| !given_up || ended(d)).collect();
         match record.action.as_str() {
             "evict" => self.evicted(seq, row, &record.reason),
-            "expire" => self.expired(row, &of),
-            _ if record.who.is_empty() => self.released(row, &of, &record.reason),
+            "expire" => self.expired(row, &settled),
+            _ if record.who.is_empty() => self.released(row, &settled, &record.reason),
             _ => Ok(()),
         }
     }
@@ -210,11 +214,8 @@ impl Desk<'_> {
             }
             _ => {
                 let subject = format!("{} to {peer}", row.id);
-                // An operator may have given it up in this batch, before the segment went by itself.
-                let released = row.let_go.is_some() && gone.act(&["release"]).is_some();
-                let given_up = released || gone.act(&["purge", "forget"]).is_some();
                 let recorded = gone.records.iter().any(|r| r.subject == subject);
-                recorded || given_up || !record.who.is_empty()
+                recorded || given_up(row, gone) || !record.who.is_empty()
             }
         };
         demand(told, "I2", Some(row.id), || {
@@ -409,4 +410,10 @@ impl Desk<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether an operator has given up what was owed in this batch, before the segment went by itself.
+fn given_up(row: &SegmentRow, gone: &Removals) -> bool {
+    let released = row.let_go.is_some() && gone.act(&["release"]).is_some();
+    released || gone.act(&["purge", "forget"]).is_some()
 }

@@ -47,6 +47,7 @@ impl Desk<'_> {
             TokenState::Live => Ok(()),
             TokenState::Redeemed => {
                 t.pickup.redeemed.push((shard, new.redemption));
+                self.site.pickup.used.insert(new.redemption);
                 demand(since < old.expires_at && since <= now, "I12", None, || {
                     format!("a token that is good until {} is used at {since}", old.expires_at)
                 })
