@@ -11,6 +11,7 @@ use crate::daemon::signals;
 use crate::exit::{Exit, Failure, Global};
 use crate::human;
 use crate::pickup::node::config::{self, NodeConfig};
+use crate::pickup::node::give::Given;
 use crate::pickup::node::{Kept, Node, Stop, Tell};
 use crate::pickup::url::Relay;
 
@@ -139,7 +140,35 @@ fn tell(said: Tell, screen: &mut Screen<'_>) {
         }
         Tell::Stored(kept) => stored(&kept, screen),
         Tell::Failed(failure) => screen.failure(&failure),
+        Tell::Given(given) => gave(&given, screen),
     }
+}
+
+/// A shard that a rule gave out, with `--json`.
+#[derive(Serialize)]
+struct GaveOut<'a> {
+    schema: &'static str,
+    file_id: &'a str,
+    version_number: u64,
+    shard_index: u64,
+    path: &'a str,
+}
+
+fn gave(given: &Given, screen: &mut Screen<'_>) {
+    if screen.is_json() {
+        let object = GaveOut {
+            schema: "consign.given/1",
+            file_id: &given.file_id,
+            version_number: given.version_number,
+            shard_index: given.shard_index,
+            path: &given.path,
+        };
+        if let Err(failure) = screen.object(&object) {
+            screen.failure(&failure);
+        }
+        return;
+    }
+    screen.line(&format!("Gave out  {}", given.path));
 }
 
 fn stored(kept: &Kept, screen: &mut Screen<'_>) {

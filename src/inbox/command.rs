@@ -80,7 +80,10 @@ fn prepared(rule: &InboxDir, job: &ExportJob, name: &str, run: u32) -> std::io::
     command.args(arguments).current_dir(&dir).stdin(Stdio::null()).process_group(0);
     command.env("CONSIGN_EXPORT_ID", format!("{:016x}-{}", job.rule.0, job.seq));
     command.env("CONSIGN_FILE", dir.join(name)).env("CONSIGN_NAME", &job.meta.name);
-    command.env("CONSIGN_ORIGIN", &job.origin).env("CONSIGN_SEGMENT", job.id.to_string());
+    // A shard has neither.
+    if job.id.0 != [0; 32] {
+        command.env("CONSIGN_ORIGIN", &job.origin).env("CONSIGN_SEGMENT", job.id.to_string());
+    }
     command.env("CONSIGN_SIZE", job.size.to_string()).env("CONSIGN_RUN", run.to_string());
     for (key, value) in &job.meta.labels {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };

@@ -85,8 +85,35 @@ pub struct Inbox {
 struct Shared {
     rules: Vec<Rule>,
     source: Box<dyn Source>,
-    place: Place,
+    giver: Giver,
     stopping: AtomicBool,
+}
+
+/// Carries single tasks out.
+#[derive(Debug, Default)]
+pub(crate) struct Giver {
+    place: Place,
+}
+
+impl Giver {
+    /// What became of the task; `None` for one that is not answered.
+    pub(crate) fn work(
+        &self,
+        rule: &InboxDir,
+        job: &ExportJob,
+        source: &dyn Source,
+        stopping: &dyn Fn() -> bool,
+    ) -> Option<ExportStep> {
+        Some(match &job.task {
+            ExportTask::Write => self.place.write(rule, job, source),
+            ExportTask::Place { name, mark } => self.place.place(rule, job, name, *mark),
+            ExportTask::Run { name, run } => command::run(rule, job, name, *run, stopping),
+            ExportTask::Clear => {
+                self.place.clear(rule, job);
+                return None;
+            }
+        })
+    }
 }
 
 struct Rule {
@@ -111,7 +138,7 @@ impl Inbox {
         let shared = Arc::new(Shared {
             rules: rules.iter().map(rule).collect(),
             source,
-            place: Place::default(),
+            giver: Giver::default(),
             stopping: AtomicBool::new(false),
         });
         Inbox { shared, threads: Mutex::default() }
@@ -179,7 +206,8 @@ impl Shared {
     fn serve(&self, rule: usize, sink: &dyn Sink) {
         let Some(rule) = self.rules.get(rule) else { return };
         while let Some(job) = self.next(rule) {
-            if let Some(step) = self.work(&rule.dir, &job) {
+            let stopping = || self.is_stopping();
+            if let Some(step) = self.giver.work(&rule.dir, &job, self.source.as_ref(), &stopping) {
                 sink.node(Input::Export { job: job.job, step });
             }
         }
@@ -197,20 +225,6 @@ impl Shared {
             }
             tasks = rule.waiting.wait(tasks).unwrap_or_else(PoisonError::into_inner);
         }
-    }
-
-    fn work(&self, rule: &InboxDir, job: &ExportJob) -> Option<ExportStep> {
-        Some(match &job.task {
-            ExportTask::Write => self.place.write(rule, job, self.source.as_ref()),
-            ExportTask::Place { name, mark } => self.place.place(rule, job, name, *mark),
-            ExportTask::Run { name, run } => {
-                command::run(rule, job, name, *run, &|| self.is_stopping())
-            }
-            ExportTask::Clear => {
-                self.place.clear(rule, job);
-                return None;
-            }
-        })
     }
 }
 

@@ -7,10 +7,12 @@
 //! ```
 //!
 //! The relay lets go of a shard when it hears `verified`: that is said after content, name and record
-//! are on disk, in this order, so that a kill at any point costs a fetch at most.
+//! are on disk, in this order, so that a kill at any point costs a fetch at most. What `[[inbox]]` rules
+//! owe for it is on disk before that too, and given out behind it ([`give`]).
 
 pub mod config;
 mod fetch;
+pub mod give;
 mod session;
 pub mod shelf;
 mod ws;
@@ -46,8 +48,10 @@ pub enum Tell {
     Lost(Failure, Duration),
     /// A shard is stored and verified.
     Stored(Box<Kept>),
-    /// A shard is not.
+    /// A shard is not, or not given out.
     Failed(Failure),
+    /// A rule has given a stored shard out.
+    Given(Box<give::Given>),
 }
 
 /// A stored shard.
@@ -148,6 +152,7 @@ pub struct Node {
     signer: Signer,
     fetches: usize,
     shelf: Arc<Shelf>,
+    rules: Vec<give::Rule>,
     /// First pause before a lost connection is made anew.
     pause: Duration,
 }
@@ -162,7 +167,8 @@ impl Node {
         let target = Target::new(config.relay.clone(), config.ca.as_deref())?;
         let shelf = Arc::new(Shelf::open(&config.dir)?);
         let signer = Signer { node: config.id.clone(), secret };
-        Ok(Node { target, signer, fetches: config.fetches, shelf, pause: PAUSE })
+        let rules = config.inbox.clone();
+        Ok(Node { target, signer, fetches: config.fetches, shelf, rules, pause: PAUSE })
     }
 
     /// Works until it is stopped.

@@ -6,9 +6,7 @@ use std::time::Duration;
 use consign_core::code::Goodbye;
 use consign_core::id::BlobNo;
 use consign_core::link::{End, Link, LinkFault, OUTPUT_TARGET, REPLIES_MAX, Timeouts};
-use consign_core::session::{
-    Session, SessionCommand, SessionEvent, SessionInput, SessionOut,
-};
+use consign_core::session::{Session, SessionCommand, SessionEvent, SessionInput, SessionOut};
 use consign_core::store::StoreEvent;
 use consign_core::time::{Instant, Now};
 use consign_core::tls::TlsFault;

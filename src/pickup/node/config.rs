@@ -4,14 +4,19 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use consign_core::inbox::{RULES_MAX, pattern_fault};
 use consign_core::ledger::keys_pickup::is_node_id;
+use consign_core::ledger::keys_upkeep::RuleId;
 use consign_core::pickup::sign;
 use serde::Deserialize;
 
 use crate::exit::{Exit, Failure};
+use crate::inbox::InboxDir;
+use crate::pickup::node::give::Rule;
 use crate::pickup::random;
 use crate::pickup::url::Relay;
 
@@ -37,6 +42,8 @@ pub struct NodeConfig {
     pub dir: PathBuf,
     /// Fetches at a time.
     pub fetches: usize,
+    /// What becomes of stored shards.
+    pub inbox: Vec<Rule>,
 }
 
 #[derive(Deserialize)]
@@ -48,6 +55,46 @@ struct Raw {
     key: PathBuf,
     dir: PathBuf,
     fetches: Option<usize>,
+    #[serde(default)]
+    inbox: Vec<RawRule>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawRule {
+    file: Option<String>,
+    dir: PathBuf,
+    #[serde(default)]
+    command: Vec<String>,
+    timeout: Option<String>,
+}
+
+/// How long a command may take.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+impl RawRule {
+    fn rule(self, base: &Path) -> Result<Rule, String> {
+        if let Some(fault) = self.file.as_deref().and_then(pattern_fault) {
+            return Err(format!("`file` is no pattern: {fault}"));
+        }
+        if self.command.first().is_some_and(String::is_empty)
+            || self.command.iter().any(|word| word.contains('\0'))
+        {
+            return Err("`command` must be a program and its arguments".into());
+        }
+        let timeout = self.timeout.map_or(Ok(TIMEOUT), |text| {
+            let parsed = text.parse::<humantime::Duration>().ok().map(Duration::from);
+            let timeout = parsed.filter(|timeout| !timeout.is_zero());
+            timeout.ok_or_else(|| format!("`timeout`: {text:?} is no time such as \"60s\""))
+        })?;
+        let said = self.dir.to_string_lossy();
+        let file = self.file.clone().unwrap_or_default();
+        let id = RuleId::inbox("", "", &file, &said);
+        let picks = self.file.clone().unwrap_or_else(|| "everything".into());
+        let dir = base.join(&self.dir);
+        let command = self.command;
+        Ok(Rule { file: self.file, dir: InboxDir { id, picks, dir, command, timeout } })
+    }
 }
 
 fn unusable(path: &Path, why: impl std::fmt::Display) -> Failure {
@@ -80,6 +127,19 @@ impl NodeConfig {
         }
         let base = file.parent().unwrap_or(Path::new("."));
         let beside = |path: PathBuf| base.join(path);
+        if raw.inbox.len() > RULES_MAX {
+            let why = format!("{} rules are more than {RULES_MAX}", raw.inbox.len());
+            return Err(wrong("inbox", why));
+        }
+        let rules = raw.inbox.into_iter().map(|rule| rule.rule(base));
+        let inbox = rules.collect::<Result<Vec<Rule>, String>>();
+        let inbox = inbox.map_err(|why| wrong("inbox", why))?;
+        let twice = |(at, rule): (usize, &Rule)| {
+            inbox.iter().take(at).any(|other| other.dir.id == rule.dir.id)
+        };
+        if inbox.iter().enumerate().any(twice) {
+            return Err(wrong("inbox", "a rule stands there twice".into()));
+        }
         Ok(NodeConfig {
             id: raw.id,
             relay,
@@ -87,6 +147,7 @@ impl NodeConfig {
             key: beside(raw.key),
             dir: beside(raw.dir),
             fetches,
+            inbox,
         })
     }
 
@@ -150,7 +211,13 @@ pub fn init(dir: &Path, id: &str, relay: &Relay, ca: Option<&Path>) -> Result<St
          # Where shards go, as FILE/VERSION/SHARD.\n\
          dir = \"shards\"\n\
          # Fetches at a time.\n\
-         fetches = 4\n"
+         fetches = 4\n\
+         # What is stored as files elsewhere, and a program run on each; any number of these.\n\
+         # [[inbox]]\n\
+         # file = \"backups/*\"\n\
+         # dir = \"/srv/backups\"\n\
+         # command = [\"/usr/local/bin/index\", \"--new\"]\n\
+         # timeout = \"60s\"\n"
     );
     let secret = random()?;
     let mut make = std::fs::DirBuilder::new();

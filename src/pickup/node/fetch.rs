@@ -10,6 +10,7 @@ use consign_core::pickup::message::PendingNotify;
 use consign_core::pickup::token::TOKEN;
 
 use super::Stop;
+use super::give::Owing;
 use super::shelf::{Partial, Record, Shelf, Step};
 use crate::exit::{Exit, Failure};
 use crate::pickup::http::{Answer, Body, Http, Request, Signer, Target, Trouble};
@@ -26,6 +27,7 @@ pub(super) struct Job {
     pub(super) signer: Signer,
     pub(super) shelf: Arc<Shelf>,
     pub(super) stop: Stop,
+    pub(super) owing: Owing,
     pub(super) shard: ShardKey,
     pub(super) notify: PendingNotify,
 }
@@ -179,8 +181,13 @@ impl Job {
         }
         let record = Record::of(&self.notify, &self.signer.node);
         let mut done = |_: Step| Ok(());
-        match self.shelf.keep(&self.shard, partial, &record, &mut done) {
-            Ok(()) => Outcome::Verified(Box::new(record), false),
+        // What rules owe is written down first: a kill behind the next line must not lose it.
+        let owed = self.owing.owe(&self.shard, &record);
+        match owed.and_then(|()| self.shelf.keep(&self.shard, partial, &record, &mut done)) {
+            Ok(()) => {
+                self.owing.begin(&self.shard);
+                Outcome::Verified(Box::new(record), false)
+            }
             Err(e) => Outcome::Failed(self.unkept(&e), None),
         }
     }

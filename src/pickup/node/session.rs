@@ -13,6 +13,7 @@ use consign_core::pickup::message::{
 use consign_core::pickup::ws::GOING_AWAY;
 
 use super::fetch::{Fetched, Job, Outcome};
+use super::give::Giving;
 use super::shelf::{Record, path_of};
 use super::ws::{Came, Ws};
 use super::{Bell, Kept, Node, Tell, spawn};
@@ -50,6 +51,7 @@ pub(super) struct Desk<'n> {
     waiting: VecDeque<(ShardKey, PendingNotify)>,
     acks: BTreeMap<ShardKey, Ack>,
     idle: Vec<Http>,
+    giving: Giving,
 }
 
 fn ack(shard: &ShardKey, redemption: u64, reason: Option<&Failure>) -> ShardAck {
@@ -90,6 +92,7 @@ impl<'n> Desk<'n> {
             waiting: VecDeque::new(),
             acks: acks.collect(),
             idle: Vec::new(),
+            giving: Giving::start(&node.rules, &node.shelf, &node.signer.node, &bell.stop)?,
         })
     }
 
@@ -221,6 +224,7 @@ impl<'n> Desk<'n> {
                 signer: self.node.signer.clone(),
                 shelf: self.node.shelf.clone(),
                 stop: self.bell.stop.clone(),
+                owing: self.giving.owing(),
                 shard: shard.clone(),
                 notify,
             };
@@ -247,6 +251,7 @@ impl<'n> Desk<'n> {
     /// Takes what fetches have come to; says what is to be acked.
     fn collect(&mut self, tell: &mut dyn FnMut(Tell)) -> Vec<ShardKey> {
         let mut acked = Vec::new();
+        self.giving.told().for_each(&mut *tell);
         while let Ok(Fetched { shard, redemption, outcome, http }) = self.done.1.try_recv() {
             self.running.remove(&shard);
             self.idle.extend(http.filter(|_| self.idle.len() < self.node.fetches));
@@ -284,6 +289,8 @@ impl<'n> Desk<'n> {
                 self.collect(tell);
             }
         }
+        self.giving.end();
+        self.giving.told().for_each(tell);
     }
 }
 

@@ -221,6 +221,30 @@ impl Shelf {
         Ok(())
     }
 
+    /// A directory for this node's own records.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(super) fn own(&self, name: &str) -> io::Result<OwnedFd> {
+        Ok(below::walk(&self.base, &[OWN, name], true)?.ok_or(Errno::NOENT)?)
+    }
+
+    /// The content of a shard, if a file is in its place.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(super) fn content(&self, shard: &ShardKey) -> io::Result<Option<File>> {
+        let [file, version, index] = path_of(shard);
+        let Some(parent) = below::walk(&self.base, &[&file, &version], false)? else {
+            return Ok(None);
+        };
+        match open_at(&parent, &index, OFlags::RDONLY) {
+            Ok(file) => Ok(Some(file)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
     /// Where it is.
     #[must_use]
     pub fn dir(&self) -> &Path {
@@ -370,7 +394,7 @@ impl Shelf {
 }
 
 /// A name for files about a shard.
-fn name_of(shard: &ShardKey) -> String {
+pub(super) fn name_of(shard: &ShardKey) -> String {
     hex(sha256(&shard.key()).0.get(..20).unwrap_or_default())
 }
 

@@ -13,30 +13,42 @@ use consign_core::pickup::sign;
 use consign_core::pickup::token::Token;
 use consign_core::time::UnixMillis;
 
-use self::relay::{Relay, Shard, State, digests};
+pub(super) use self::relay::{Relay, Shard};
+use self::relay::{State, digests};
 use super::shelf::{Record, Step};
 use super::*;
 use crate::pickup::url;
 
 const SECRET: [u8; 32] = [11; 32];
 
-fn content(len: usize, seed: u8) -> Vec<u8> {
+pub(super) fn content(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i * 31 % 251) as u8 ^ seed).collect()
 }
 
-fn relay(shards: impl IntoIterator<Item = Shard>) -> Relay {
+pub(super) fn relay(shards: impl IntoIterator<Item = Shard>) -> Relay {
     let shards = (0..).zip(shards).collect();
     Relay::new(State { public: sign::public_key(&SECRET), shards, ..State::default() })
 }
 
 /// A node that runs while `work` does; what it told.
 fn while_it_runs(relay: &Relay, dir: &Path, work: impl FnOnce()) -> Vec<Tell> {
+    with_rules(relay, dir, &[], work)
+}
+
+/// The same with inbox rules.
+pub(super) fn with_rules(
+    relay: &Relay,
+    dir: &Path,
+    rules: &[give::Rule],
+    work: impl FnOnce(),
+) -> Vec<Tell> {
     let url = url::Relay::parse(&format!("http://{}", relay.address)).unwrap();
     let node = Node {
         target: Target::new(url, None).unwrap(),
         signer: Signer { node: "edge-7".into(), secret: SECRET },
         fetches: 4,
         shelf: Arc::new(Shelf::open(dir).unwrap()),
+        rules: rules.to_vec(),
         pause: Duration::from_millis(1),
     };
     let (stop, bell) = Stop::new().unwrap();
@@ -50,11 +62,11 @@ fn while_it_runs(relay: &Relay, dir: &Path, work: impl FnOnce()) -> Vec<Tell> {
     told
 }
 
-fn all_stored(state: &State) -> bool {
+pub(super) fn all_stored(state: &State) -> bool {
     state.shards.values().all(|shard| shard.state == ShardState::NodeStored)
 }
 
-fn read(dir: &Path, index: u64) -> Vec<u8> {
+pub(super) fn read(dir: &Path, index: u64) -> Vec<u8> {
     std::fs::read(dir.join(format!("a%2Fb/3/{index}"))).unwrap()
 }
 
@@ -121,7 +133,7 @@ fn wrong_content_is_not_kept_and_is_said_to_have_failed() {
 }
 
 /// A notify as the shelf needs it.
-fn notify(content: &[u8], redemption: u64) -> PendingNotify {
+pub(super) fn notify(content: &[u8], redemption: u64) -> PendingNotify {
     PendingNotify {
         file_id: "a/b".into(),
         version_number: 3,

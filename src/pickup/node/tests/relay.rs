@@ -21,22 +21,22 @@ use crate::pickup::source::Hashes;
 
 /// A shard of the relay's, by its index.
 #[derive(Clone, Debug)]
-pub(super) struct Shard {
-    pub(super) content: Vec<u8>,
+pub(in super::super) struct Shard {
+    pub(in super::super) content: Vec<u8>,
     /// What is announced.
-    pub(super) digest: Digests,
-    pub(super) state: ShardState,
-    pub(super) redemption: u64,
+    pub(in super::super) digest: Digests,
+    pub(in super::super) state: ShardState,
+    pub(in super::super) redemption: u64,
     /// In which session it was notified since it is buffered.
     notified: u64,
     /// Fetches are cut after so many bytes, one after the other.
-    pub(super) cuts: VecDeque<usize>,
+    pub(in super::super) cuts: VecDeque<usize>,
     /// Why it failed.
-    pub(super) reasons: Vec<String>,
+    pub(in super::super) reasons: Vec<String>,
 }
 
 impl Shard {
-    pub(super) fn new(content: Vec<u8>) -> Shard {
+    pub(in super::super) fn new(content: Vec<u8>) -> Shard {
         let digest = digests(&content);
         Shard {
             content,
@@ -50,7 +50,7 @@ impl Shard {
     }
 }
 
-pub(super) fn digests(content: &[u8]) -> Digests {
+pub(in super::super) fn digests(content: &[u8]) -> Digests {
     let mut hashes = Hashes::default();
     hashes.update(content);
     let (sha256, blake3) = hashes.finish();
@@ -58,28 +58,28 @@ pub(super) fn digests(content: &[u8]) -> Digests {
 }
 
 #[derive(Default)]
-pub(super) struct State {
-    pub(super) public: [u8; 32],
-    pub(super) shards: BTreeMap<u64, Shard>,
-    pub(super) sessions: u64,
+pub(in super::super) struct State {
+    pub(in super::super) public: [u8; 32],
+    pub(in super::super) shards: BTreeMap<u64, Shard>,
+    pub(in super::super) sessions: u64,
     /// Sessions with these numbers end right after their registration, with this code.
-    pub(super) ends: BTreeMap<u64, u16>,
+    pub(in super::super) ends: BTreeMap<u64, u16>,
     /// Ranges asked for, by shard.
-    pub(super) ranges: Vec<(u64, Option<String>)>,
+    pub(in super::super) ranges: Vec<(u64, Option<String>)>,
     /// Answers to acks that are not given.
-    pub(super) swallows: u32,
-    pub(super) fetching: usize,
-    pub(super) most_fetching: usize,
+    pub(in super::super) swallows: u32,
+    pub(in super::super) fetching: usize,
+    pub(in super::super) most_fetching: usize,
 }
 
 #[derive(Clone)]
-pub(super) struct Relay {
-    pub(super) address: SocketAddr,
-    pub(super) shared: Arc<(Mutex<State>, Condvar)>,
+pub(in super::super) struct Relay {
+    pub(in super::super) address: SocketAddr,
+    pub(in super::super) shared: Arc<(Mutex<State>, Condvar)>,
 }
 
 impl Relay {
-    pub(super) fn new(state: State) -> Relay {
+    pub(in super::super) fn new(state: State) -> Relay {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("its address");
         let relay = Relay { address, shared: Arc::new((Mutex::new(state), Condvar::new())) };
@@ -93,12 +93,12 @@ impl Relay {
         relay
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(in super::super) fn state(&self) -> MutexGuard<'_, State> {
         self.shared.0.lock().expect("no thread has panicked")
     }
 
     /// Waits until it is so.
-    pub(super) fn until(&self, what: &str, is_so: impl Fn(&State) -> bool) {
+    pub(in super::super) fn until(&self, what: &str, is_so: impl Fn(&State) -> bool) {
         let time = Duration::from_secs(20);
         let waited = self.shared.1.wait_timeout_while(self.state(), time, |state| !is_so(state));
         let (state, waited) = waited.expect("no thread has panicked");
