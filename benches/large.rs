@@ -11,23 +11,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use support::real::{Real, free_address, proxy, rss_anon, until};
-use support::{Res, disk};
+use support::{Res, disk, size_of};
 
 /// How often the link is cut.
 const CUTS: u64 = 10;
 /// What TLS records (22 bytes in 16 KiB) and frames (some 20 in 64 KiB) add to content.
 const OVERHEAD: f64 = 1.0 + 22.0 / 16_384.0 + 20.0 / 65_536.0;
 
-fn size_of(text: &str) -> Res<u64> {
-    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
-    let found = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)));
-    let (digits, shift) = found.ok_or("CONSIGN_BIG needs a unit: KiB, MiB or GiB")?;
-    Ok(digits.trim().parse::<u64>()? << shift)
-}
-
 fn main() -> Res<()> {
     let text = std::env::var("CONSIGN_BIG").unwrap_or_else(|_| "64MiB".into());
-    let size = size_of(&text)?;
+    let size = size_of("CONSIGN_BIG", &text)?;
     let place = disk()?;
     let (at, own, far) = (free_address()?, free_address()?, free_address()?);
     let mut alpha = Real::init(place.path(), "alpha", at, &[("beta", far)], None)?;

@@ -2,8 +2,11 @@
 //! bulk loader, and a site stepped by hand.
 #![allow(dead_code, reason = "each bench uses its part of it")]
 
+pub mod line;
 pub mod load;
+pub mod peak;
 pub mod real;
+pub mod relay;
 pub mod site;
 pub mod table;
 
@@ -20,6 +23,14 @@ use consign_storage_lmdb::{LmdbStore, OpenOptions};
 
 /// What goes wrong in a bench ends it.
 pub type Res<T> = Result<T, Box<dyn Error>>;
+
+/// A size with a unit, such as `64MiB`, of the environment variable `name`.
+pub fn size_of(name: &str, text: &str) -> Res<u64> {
+    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let found = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)));
+    let (digits, shift) = found.ok_or_else(|| format!("{name} needs a unit: KiB, MiB or GiB"))?;
+    Ok(digits.trim().parse::<u64>()? << shift)
+}
 
 /// Whether everything is only to be run once, quickly (`cargo bench -- --test`).
 pub fn is_test() -> bool {

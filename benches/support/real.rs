@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::Res;
 
 /// The binary.
-const CONSIGN: &str = env!("CARGO_BIN_EXE_consign");
+pub const CONSIGN: &str = env!("CARGO_BIN_EXE_consign");
 /// How long anything may take to happen.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
@@ -52,15 +52,26 @@ impl Real {
         peers: &[(&str, SocketAddr)],
         authority: Option<&Real>,
     ) -> Res<Real> {
+        let mut more = Vec::new();
+        if let Some(authority) = authority {
+            more.extend(["--ca".into(), authority.dir.display().to_string()]);
+        }
+        for (peer, address) in peers {
+            more.extend(["--peer".into(), format!("{peer}={address}")]);
+        }
+        Real::make(parent, name, listen, &more)
+    }
+
+    /// Makes a site whose certificate bears this host besides its name.
+    pub fn with_host(parent: &Path, name: &str, listen: SocketAddr, host: &str) -> Res<Real> {
+        Real::make(parent, name, listen, &["--host".into(), host.into()])
+    }
+
+    fn make(parent: &Path, name: &str, listen: SocketAddr, more: &[String]) -> Res<Real> {
         let dir = parent.join(name);
         let mut command = Command::new(CONSIGN);
         command.arg("init").arg(&dir).args(["--name", name, "--listen", &listen.to_string()]);
-        if let Some(authority) = authority {
-            command.arg("--ca").arg(&authority.dir);
-        }
-        for (peer, address) in peers {
-            command.args(["--peer", &format!("{peer}={address}")]);
-        }
+        command.args(more);
         let output = command.stdin(Stdio::null()).output()?;
         if !output.status.success() {
             return Err(format!("init of {name}: {output:?}").into());

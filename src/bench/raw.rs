@@ -33,7 +33,7 @@ impl Raw {
     ///
     /// # Errors
     /// When the disk or loopback cannot be used.
-    pub(super) fn measure(dir: &Path, loads: &[Load]) -> Result<Raw, Failure> {
+    pub fn measure(dir: &Path, loads: &[Load]) -> Result<Raw, Failure> {
         let tls = stream().map_err(|e| failed("the raw TLS stream", e))?;
         let mut synced = Vec::new();
         for load in loads {
