@@ -4,6 +4,7 @@ mod acts;
 pub mod audit;
 pub mod bench;
 pub mod clock;
+pub mod config;
 pub mod deadletter;
 pub mod demo;
 pub mod fsck;

@@ -43,13 +43,13 @@ impl From<RuntimeArg> for Runtime {
     }
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// When the site cannot start, or its store fails.
-pub fn run(args: &ServeArgs, global: &Global) -> Result<Exit, Trouble> {
+/// Flags that stand above the file: (key, flag, value).
+pub(super) fn flags(
+    runtime: Option<RuntimeArg>,
+    global: &Global,
+) -> Vec<(&'static str, &'static str, String)> {
     let mut flags = Vec::new();
-    if let Some(runtime) = args.runtime {
+    if let Some(runtime) = runtime {
         flags.push(("node.runtime", "--runtime", Runtime::from(runtime).word().to_owned()));
     }
     let level = match (global.quiet, global.verbose) {
@@ -61,6 +61,15 @@ pub fn run(args: &ServeArgs, global: &Global) -> Result<Exit, Trouble> {
     if let Some((flag, level)) = level {
         flags.push(("log.level", flag, level.to_owned()));
     }
+    flags
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the site cannot start, or its store fails.
+pub fn run(args: &ServeArgs, global: &Global) -> Result<Exit, Trouble> {
+    let flags = flags(args.runtime, global);
     let settings = cli::settings(global, &flags)?;
     let thread = |e: std::io::Error| {
         Failure::new(Exit::Failed, "CN0514", format!("a thread cannot be started: {e}"))

@@ -295,6 +295,14 @@ pub fn of_section(section: &str) -> impl Iterator<Item = &'static Key> + '_ {
     KEYS.iter().filter(move |k| k.section == section)
 }
 
+impl Section {
+    /// Its header in the file.
+    #[must_use]
+    pub fn header(&self) -> String {
+        if self.many { format!("[[{}]]", self.name) } else { format!("[{}]", self.name) }
+    }
+}
+
 impl Key {
     /// Its dotted path.
     #[must_use]

@@ -100,7 +100,13 @@ pub fn reference() -> String {
          allowed, and 0 never does. Relative paths start at the directory of the file. The file is looked for at\n\
          `-c`, `$CONSIGN_CONFIG`, `./consign.toml`, `/etc/consign/consign.toml`. A variable\n\
          `CONSIGN_<SECTION>_<KEY>` (such as `CONSIGN_STORAGE_MAX_BYTES`) wins over the file, a flag over both.\n\
-         Every fault is shown in one run, and a configuration with a fault is not taken at all (exit 78).\n",
+         Every fault is shown in one run, and a configuration with a fault is not taken at all (exit 78).\n\n\
+         | command | does |\n|---|---|\n\
+         | `consign config check` | every fault with line, column and what was probably meant; certificates and key are judged too, unless `--no-files` |\n\
+         | `consign config show` | what `serve` would go by, as a file; `--origin` says where each value came from |\n\
+         | `consign config explain KEY` | what a key or section means, what it takes, its default and its variable |\n\
+         | `consign config schema` | JSON Schema of the file, for editors: `#:schema ./consign.schema.json` |\n\
+         | `consign config fmt` | usual order and spacing, no comment lost; `--check` only says whether there is something to do |\n",
     );
     for section in SECTIONS {
         let (open, close) = if section.many { ("[[", "]]") } else { ("[", "]") };

@@ -1,5 +1,7 @@
 //! Tests of the configuration: whole texts against golden files, rules one by one.
 
+mod operator;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -152,6 +152,18 @@ impl Kind {
         }
     }
 
+    /// Its bounds in words, where it has any that are worth a word.
+    #[must_use]
+    pub fn bounds(self) -> Option<String> {
+        let (min, max) = match self {
+            Kind::Count { min, max } => (min.to_string(), max.to_string()),
+            Kind::Size { min, max, .. } => (size(min), size(max)),
+            Kind::Time { min, max, .. } => (millis(min), millis(max)),
+            _ => return None,
+        };
+        Some(format!("from {min} to {max}"))
+    }
+
     /// Reads a value as it stands in the file.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! The real binary, from outside: two sites on loopback with real certificates, ledgers and disks.
 
 mod cli;
+mod config;
 mod damage;
 mod deadletters;
 mod deliver;
