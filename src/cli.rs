@@ -108,6 +108,8 @@ enum Command {
     /// Checks, shows, explains and tidies the configuration
     #[command(subcommand)]
     Config(cmd::config::ConfigCommand),
+    /// Has the running site read its configuration again: all of it holds from then on, or nothing changes
+    Reload,
     /// Stops the site: no new segments, what is in flight is finished
     Stop(cmd::stop::StopArgs),
     /// Checks a data directory that no site runs on, and mends it
@@ -229,6 +231,7 @@ fn dispatch(command: Command, global: &Global, socket: Option<PathBuf>) -> Resul
         Command::Watch(args) => cmd::watch::run(args, global, &at()?)?,
         Command::Clock(command) => cmd::clock::run(command, global, &at()?)?,
         Command::Config(command) => cmd::config::run(&command, global)?,
+        Command::Reload => cmd::reload::run(global, &at()?)?,
         Command::Stop(args) => cmd::stop::run(args, global, &at()?)?,
         Command::Fsck(args) => cmd::fsck::run(&args, global)?,
         Command::Demo(args) => cmd::demo::run(&args, global)?,

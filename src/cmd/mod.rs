@@ -16,6 +16,7 @@ pub mod ls;
 pub mod node;
 pub mod peers;
 pub mod pickup;
+pub mod reload;
 pub mod replay;
 mod screen;
 pub mod send;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use consign_core::id::hex;
 use serde_json::{Value as Json, json};
 
 use super::fault::{At, Faults, line_of};
@@ -124,7 +125,14 @@ pub fn toml(kind: Kind, value: &Value) -> String {
         (_, Value::Listen(addresses)) => {
             words(addresses.iter().map(|a| quote(&a.to_string())).collect())
         }
-        (_, Value::Pin(_)) => quote(&value.to_string()),
+        (_, Value::Pins(pins)) => {
+            let each: Vec<String> =
+                pins.iter().map(|pin| quote(&format!("sha256:{}", hex(pin)))).collect();
+            match each.as_slice() {
+                [one] => one.clone(),
+                _ => words(each),
+            }
+        }
         (_, Value::Texts(texts)) => words(texts.iter().map(|t| quote(t)).collect()),
     }
 }

@@ -80,9 +80,10 @@ pub fn render(key: &Key) -> String {
     }
     let variable =
         variable(key).unwrap_or_else(|| "none: it may stand there more than once".into());
-    let (path, meaning) = (key.path(), key.meaning);
+    let (path, meaning, change) = (key.path(), key.meaning, key.change().sentence());
     format!(
-        "{path}\n  {meaning}\n\n  takes     {takes}\n  default   {default}\n  variable  {variable}\n"
+        "{path}\n  {meaning}\n\n  takes     {takes}\n  default   {default}\n  variable  {variable}\n  \
+         change    {change}\n"
     )
 }
 
@@ -108,5 +109,6 @@ pub fn json(key: &Key) -> Json {
         "required": key.default == Fallback::Required,
         "default": default(key),
         "variable": variable(key),
+        "change": key.change().word(),
     })
 }

@@ -9,6 +9,7 @@ pub mod explain;
 pub mod fault;
 pub mod fmt;
 pub mod keys;
+pub mod reload;
 mod rules;
 pub mod schema;
 mod settings;

@@ -90,7 +90,10 @@ fn of_kind(kind: Kind) -> Json {
         Kind::Socket => matching("^unix:.+$".into()),
         Kind::Web | Kind::Pickup => matching(format!("^off$|{PORT}")),
         Kind::Address => matching(PORT.into()),
-        Kind::Pin => matching("^sha256:([0-9A-Fa-f]:?){63}[0-9A-Fa-f]$".into()),
+        Kind::Pin => {
+            let one = matching("^sha256:([0-9A-Fa-f]:?){63}[0-9A-Fa-f]$".into());
+            json!({ "anyOf": [one, { "type": "array", "minItems": 1, "items": one }] })
+        }
         Kind::Texts | Kind::Windows => texts,
     }
 }

@@ -17,6 +17,7 @@ mod mixed;
 mod pickup;
 mod record;
 mod refuse;
+mod reload;
 mod resume;
 mod routes;
 mod site;

@@ -185,6 +185,7 @@ fn broken(schema: &Json, value: &Json, path: &str) -> Vec<String> {
         "minimum",
         "maximum",
         "minLength",
+        "minItems",
         "uniqueItems",
     ];
     for word in schema.as_object().expect("a schema").keys() {
@@ -219,6 +220,9 @@ fn broken(schema: &Json, value: &Json, path: &str) -> Vec<String> {
     }
     if let (Some(min), Some(text)) = (schema["minLength"].as_u64(), value.as_str()) {
         rule(text.len() as u64 >= min, "minLength");
+    }
+    if let (Some(min), Some(items)) = (schema["minItems"].as_u64(), value.as_array()) {
+        rule(items.len() as u64 >= min, "minItems");
     }
     if let Some(table) = value.as_object() {
         for name in schema["required"].as_array().into_iter().flatten() {
@@ -280,7 +284,7 @@ fn the_schema_refuses_what_one_key_alone_has_wrong() {
         ".storage.ledger_max: pattern",
         ".relay.success_condition: enum",
         ".relay.max_retries: minimum",
-        ".relay.known_peers[0].fingerprint: pattern",
+        ".relay.known_peers[0].fingerprint: anyOf",
         ".relay.known_peers[1].adress: unknown",
         ".inbox[0]: no \"dir\"",
         ".limit: unknown",
