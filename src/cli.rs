@@ -105,6 +105,11 @@ enum Command {
     /// Says that the clock is right after a step of it
     #[command(subcommand)]
     Clock(cmd::clock::ClockCommand),
+    /// Checks, shows, explains and tidies the configuration
+    #[command(subcommand)]
+    Config(cmd::config::ConfigCommand),
+    /// Has the running site read its configuration again: all of it holds from then on, or nothing changes
+    Reload,
     /// Stops the site: no new segments, what is in flight is finished
     Stop(cmd::stop::StopArgs),
     /// Checks a data directory that no site runs on, and mends it
@@ -225,6 +230,8 @@ fn dispatch(command: Command, global: &Global, socket: Option<PathBuf>) -> Resul
         Command::Inbox(args) => cmd::inbox::run(args, global, &at()?)?,
         Command::Watch(args) => cmd::watch::run(args, global, &at()?)?,
         Command::Clock(command) => cmd::clock::run(command, global, &at()?)?,
+        Command::Config(command) => cmd::config::run(&command, global)?,
+        Command::Reload => cmd::reload::run(global, &at()?)?,
         Command::Stop(args) => cmd::stop::run(args, global, &at()?)?,
         Command::Fsck(args) => cmd::fsck::run(&args, global)?,
         Command::Demo(args) => cmd::demo::run(&args, global)?,
@@ -239,13 +246,26 @@ fn dispatch(command: Command, global: &Global, socket: Option<PathBuf>) -> Resul
 /// # Errors
 /// Everything that is wrong with it.
 pub fn settings(global: &Global, flags: &[(&str, &str, String)]) -> Result<Settings, Faults> {
+    config::load(&file(global)?, &layers(flags))
+}
+
+/// Finds the configuration file.
+///
+/// # Errors
+/// When there is none.
+pub fn file(global: &Global) -> Result<PathBuf, Faults> {
+    let env = std::env::var_os("CONSIGN_CONFIG").filter(|v| !v.is_empty()).map(PathBuf::from);
+    config::find(global.config.as_deref(), env.as_deref())
+}
+
+/// What is said outside the file: the environment, and above it these flags (key, flag, value).
+#[must_use]
+pub fn layers(flags: &[(&str, &str, String)]) -> Layers {
     let vars = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v)));
     let vars = vars.map(|(k, v)| (k, v.to_string_lossy().into_owned()));
     let mut layers = Layers::from_env(vars);
     for (key, flag, value) in flags {
         layers.flag(key, flag, value.clone());
     }
-    let env = std::env::var_os("CONSIGN_CONFIG").filter(|v| !v.is_empty()).map(PathBuf::from);
-    let file = config::find(global.config.as_deref(), env.as_deref())?;
-    config::load(&file, &layers)
+    layers
 }

@@ -378,7 +378,8 @@ fn cut() -> Failure {
 }
 
 fn parse<T: DeserializeOwned>(answer: &Answer) -> Result<T, Failure> {
-    if !(200..300).contains(&answer.status) {
+    // 422 is an answer of the same shape that says what is wrong.
+    if !(200..300).contains(&answer.status) && answer.status != 422 {
         return Err(refused(answer));
     }
     serde_json::from_slice(&answer.body).map_err(|e| {

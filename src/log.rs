@@ -5,10 +5,14 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal, Write};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Registry, reload};
 
 use crate::config::{Log, LogFormat};
 
@@ -51,17 +55,32 @@ pub fn start(log: Log) -> io::Result<Logging> {
     std::thread::Builder::new()
         .name("log".into())
         .spawn(move || for_thread.write_to(&mut io::stderr()))?;
-    let builder = tracing_subscriber::fmt()
-        .with_max_level(log.level)
+    let (level, handle) = reload::Layer::new(LevelFilter::from_level(log.level));
+    let format = tracing_subscriber::fmt::layer()
         .with_writer(Writer(lines.clone()))
         .with_ansi(terminal && anstream::ColorChoice::global() != anstream::ColorChoice::Never);
+    let base = tracing_subscriber::registry().with(level);
     // An error means that somebody (a test, the demo) has set up logging before.
-    let _ = if json {
-        builder.json().flatten_event(true).with_current_span(false).with_span_list(false).try_init()
+    let started = if json {
+        let format = format.json().flatten_event(true);
+        base.with(format.with_current_span(false).with_span_list(false)).try_init()
     } else {
-        builder.with_target(false).try_init()
+        base.with(format.with_target(false)).try_init()
     };
+    if started.is_ok() {
+        let _ = LEVEL.set(handle);
+    }
     Ok(Logging { lines, json })
+}
+
+/// What lets the least level be changed.
+static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
+
+/// From now on this is the least level that is written, if this process's log was started here.
+pub fn set_level(level: tracing::Level) {
+    if let Some(handle) = LEVEL.get() {
+        let _ = handle.modify(|now| *now = LevelFilter::from_level(level));
+    }
 }
 
 #[derive(Default)]

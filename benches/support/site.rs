@@ -197,6 +197,7 @@ impl Site {
             Action::Halt(why) => return Err(why.into()),
             Action::Command(..)
             | Action::Dial { .. }
+            | Action::Reload(_)
             | Action::Export(_)
             | Action::Note(_)
             | Action::Drained => {}

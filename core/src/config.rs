@@ -10,6 +10,8 @@ use crate::plant::Plant;
 use crate::schedule::Contact;
 use crate::segment::is_site_name;
 
+mod live;
+
 /// When a segment counts as relayed (DESIGN 3.5); named destinations are always all required.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -43,6 +45,9 @@ pub struct PeerConfig {
     /// SHA-256 fingerprint its certificate must have.
     #[cfg_attr(feature = "serde", serde(with = "crate::hexed::maybe"))]
     pub pin: Option<[u8; 32]>,
+    /// Fingerprints that will do as well: of the certificate that comes next, so that a change of keys leaves no gap.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub more_pins: Vec<[u8; 32]>,
     /// Most bytes of content held that came from it (`inbound_quota`).
     #[cfg_attr(feature = "serde", serde(default))]
     pub inbound_quota: Option<u64>,
@@ -62,10 +67,22 @@ impl PeerConfig {
             name: name.into(),
             address: address.into(),
             pin: None,
+            more_pins: Vec::new(),
             inbound_quota: None,
             rate_limit: None,
             window: Vec::new(),
         }
+    }
+
+    /// Every fingerprint that its certificate may have; empty when any will do.
+    pub fn pins(&self) -> impl Iterator<Item = &[u8; 32]> {
+        self.pin.iter().chain(&self.more_pins)
+    }
+
+    /// Whether its certificate may have that fingerprint.
+    #[must_use]
+    pub fn takes(&self, fingerprint: &[u8]) -> bool {
+        self.pin.is_none() || self.pins().any(|pin| pin.as_slice() == fingerprint)
     }
 }
 

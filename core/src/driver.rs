@@ -9,7 +9,7 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 
 use crate::inbox::ExportJob;
-use crate::node::{Node, Note};
+use crate::node::{Input, Node, Note};
 use crate::pump::Tap;
 use crate::session::{ConnInfo, Session};
 use crate::store::{Sink, Store};
@@ -37,6 +37,43 @@ pub trait Exporter: Send + Sync {
     fn export(&self, job: ExportJob);
     /// Ends what is under way as soon as it can be ended, commands that run included, and its threads.
     fn stop(&self);
+}
+
+/// Who reads the configuration again. No call blocks.
+pub trait Reloader: Send + Sync {
+    /// Starts; every reload is answered to `sink` by [`crate::node::Input::Reconfigure`] with its number.
+    fn start(&self, sink: Arc<dyn Sink>);
+    /// A client of the node has asked.
+    fn reload(&self, number: u64);
+    /// Ends its threads.
+    fn stop(&self);
+}
+
+/// For a node whose configuration comes from nowhere: asked, it changes nothing.
+#[derive(Debug, Default)]
+pub struct NoReloader(std::sync::OnceLock<Given>);
+
+/// Where answers go.
+struct Given(Arc<dyn Sink>);
+
+impl core::fmt::Debug for Given {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Given")
+    }
+}
+
+impl Reloader for NoReloader {
+    fn start(&self, sink: Arc<dyn Sink>) {
+        let _ = self.0.set(Given(sink));
+    }
+
+    fn reload(&self, number: u64) {
+        if let Some(Given(sink)) = self.0.get() {
+            sink.node(Input::Reconfigure { reload: number, config: None, renew: false });
+        }
+    }
+
+    fn stop(&self) {}
 }
 
 /// For a node without inbox rules: it gives no task.
@@ -70,6 +107,8 @@ pub struct Parts {
     pub store: Arc<dyn Store>,
     /// Gives out what the node's inbox rules take.
     pub exporter: Arc<dyn Exporter>,
+    /// Reads its configuration again.
+    pub reloader: Arc<dyn Reloader>,
     /// How peers are met.
     pub tls: TlsSetup,
     /// Where peers connect.

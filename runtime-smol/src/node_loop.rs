@@ -36,6 +36,7 @@ impl Host for Hands<'_> {
             Action::Errand(errand) => self.context.store.errand(errand),
             Action::Dial { site, name, address } => dial(self.context, site, name, address),
             Action::Export(job) => self.context.exporter.export(*job),
+            Action::Reload(number) => self.context.reloader.reload(number),
             Action::Note(note) => (self.observe)(&note),
             Action::Drained => {
                 self.ended.get_or_insert(Ended::Drained);

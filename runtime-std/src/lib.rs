@@ -22,7 +22,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use consign_core::conn::Begin;
-use consign_core::driver::{Ended, Exporter, MakeSession, Parts, Running};
+use consign_core::driver::{Ended, Exporter, MakeSession, Parts, Reloader, Running};
 use consign_core::link::Timeouts;
 use consign_core::pump::Pump;
 use consign_core::store::Store;
@@ -46,6 +46,7 @@ pub(crate) struct Context {
     pub(crate) clock: Clock,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) exporter: Arc<dyn Exporter>,
+    pub(crate) reloader: Arc<dyn Reloader>,
     pub(crate) tls: TlsSetup,
     pub(crate) peer_session: MakeSession,
     pub(crate) timeouts: Timeouts,
@@ -83,13 +84,15 @@ pub fn start(parts: Parts) -> io::Result<Arc<dyn Running>> {
 /// # Errors
 /// As [`start`].
 pub fn start_with(parts: Parts, timeouts: Timeouts) -> io::Result<Arc<dyn Running>> {
-    let Parts { node, store, exporter, tls, peers, peer_session, locals, pickup, tap, .. } = parts;
+    let Parts { node, store, exporter, reloader, tls, peers, peer_session, .. } = parts;
+    let (locals, pickup, tap) = (parts.locals, parts.pickup, parts.tap);
     let mut pump = Pump::new(node);
     pump.set_tap(tap);
     let context = Arc::new(Context {
         clock: Clock::start(parts.time_high),
         store,
         exporter,
+        reloader,
         tls,
         peer_session,
         timeouts,
@@ -110,7 +113,8 @@ pub fn start_with(parts: Parts, timeouts: Timeouts) -> io::Result<Arc<dyn Runnin
     let (inbox, table) = (context.inbox.clone(), context.table.clone());
     let answers = Arc::new(Answers { inbox, table });
     context.store.start(answers.clone());
-    context.exporter.start(answers);
+    context.exporter.start(answers.clone());
+    context.reloader.start(answers);
     let done = Arc::new(Done::default());
     let thread = spawn_node(&context, pump, &parts.observe, parts.drain_ms, &done)?;
     let running = Run { context, done, thread: Mutex::new(Some(thread)) };
@@ -147,6 +151,7 @@ fn spawn_node(
         })
     };
     thread.inspect_err(|_| {
+        context.reloader.stop();
         context.exporter.stop();
         context.store.stop();
     })
@@ -161,6 +166,7 @@ fn finish(context: &Context) {
         context.table.end(Ending::Cut);
     }
     context.threads.join();
+    context.reloader.stop();
     context.exporter.stop();
     context.store.stop();
 }

@@ -38,7 +38,7 @@ pub(super) fn text(status: &Status, context: &AdminContext) -> String {
             flag(status.full),
         ),
         ("consign_ledger_used_bytes", "Bytes in live pages of the ledger.", space.ledger),
-        ("consign_ledger_limit_bytes", "storage.ledger_max.", context.ledger_max),
+        ("consign_ledger_limit_bytes", "storage.ledger_max.", context.reloads.ledger_max()),
         (
             "consign_ballast_whole",
             "Whether the reserve for a full disk is whole.",
@@ -50,6 +50,7 @@ pub(super) fn text(status: &Status, context: &AdminContext) -> String {
         page.family(name, "gauge", help);
         page.sample(name, &[], value);
     }
+    configuration(&mut page, context);
     let counters = [
         ("consign_commits_total", "Commits of the ledger since the start.", status.commits.0),
         ("consign_commit_rows_total", "Rows they wrote or removed.", status.commits.1),
@@ -72,6 +73,36 @@ pub(super) fn text(status: &Status, context: &AdminContext) -> String {
     }
     pickup(&mut page, &status.pickup);
     page.0
+}
+
+fn configuration(page: &mut Page, context: &AdminContext) {
+    let (ok, success) = context.reloads.numbers();
+    let gauges = [
+        (
+            "consign_config_last_reload_successful",
+            "Whether the last reading of the configuration was taken; the start counts.",
+            u64::from(ok),
+        ),
+        (
+            "consign_config_last_reload_success_timestamp_seconds",
+            "When one was taken last.",
+            success / 1000,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        page.family(name, "gauge", help);
+        page.sample(name, &[], value);
+    }
+    let (certificates, problem) = context.reloads.certificates_now();
+    let name = "consign_certificate_expiry_timestamp_seconds";
+    page.family(name, "gauge", "Last second of a certificate's validity.");
+    for one in &certificates {
+        let seconds = u64::try_from(one.expires_seconds).unwrap_or(0);
+        page.sample(name, &[("certificate", &one.certificate)], seconds);
+    }
+    let name = "consign_certificate_files_usable";
+    page.family(name, "gauge", "Whether certificate and key can be used as they lie there.");
+    page.sample(name, &[], problem.is_empty().into());
 }
 
 fn pickup(page: &mut Page, pickup: &PickupStatus) {

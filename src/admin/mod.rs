@@ -24,6 +24,7 @@
 //! | `GET /v1/pickup/clients?limit=&after=` | [`pickup::lists::Clients`], a page |
 //! | `GET /v1/pickup/shards?limit=&after=&state=&node=` | [`pickup::lists::Shards`], a page |
 //! | `GET /v1/pickup/shard?key=FILE_ID/VERSION/SHARD@NODE` | [`pickup::lists::ShardShown`] |
+//! | `POST /v1/reload` | [`reloads::Reloaded`], with `422` when the configuration was refused and nothing has changed |
 //! | `POST /v1/stop` | `202`: the node drains and stops |
 //! | `GET /healthz`, `GET /readyz` | one word |
 //!
@@ -43,6 +44,7 @@ pub mod lists;
 mod metrics;
 pub mod pickup;
 mod refusal;
+pub mod reloads;
 mod route;
 mod session;
 pub mod shapes;
@@ -60,6 +62,7 @@ use consign_core::ledger::keys_upkeep::RuleId;
 use crate::watch::WatchStates;
 
 pub(crate) use download::digest_field;
+use reloads::Reloads;
 use session::AdminSession;
 
 /// What the local interface must know of the process.
@@ -73,8 +76,8 @@ pub struct AdminContext {
     pub uid: u32,
     /// `storage.inline_max`: content up to this size is parked, larger content becomes a file.
     pub inline_max: u64,
-    /// `storage.ledger_max`, for `status`.
-    pub ledger_max: u64,
+    /// What became of readings of the configuration, and what is shown of certificates.
+    pub reloads: Reloads,
     /// How long heads may take, and how slow bodies may be, over TCP (`limits.header_timeout`,
     /// `limits.min_body_rate`). On the admin socket bodies may be as slow as a pipe.
     pub limits: Limits,

@@ -27,6 +27,7 @@ pub(super) enum Route {
     Status,
     Stop,
     ConfirmClock,
+    Reload,
     List(Listing),
     Show(IdPrefix),
     Content(IdPrefix),
@@ -71,6 +72,7 @@ pub(super) fn route(request: &Request) -> Result<Route, No> {
         (["readyz"], true, _) => plain(Route::Ready),
         (["v1", "status"], true, _) => plain(Route::Status),
         (["v1", "stop"], _, true) => plain(Route::Stop),
+        (["v1", "reload"], _, true) => plain(Route::Reload),
         (["v1", "clock", "confirm"], _, true) => plain(Route::ConfirmClock),
         (["metrics"], true, _) => plain(Route::Metrics),
         (["v1", "acts"], _, true) => plain(Route::Act),
@@ -98,7 +100,7 @@ pub(super) fn route(request: &Request) -> Result<Route, No> {
         }
         (["v1", "segments"], false, false) => Err(not_allowed(request, "GET, HEAD, POST")),
         (
-            ["v1", "stop" | "acts" | "unwatch"]
+            ["v1", "stop" | "acts" | "unwatch" | "reload"]
             | ["v1", "exports", "run"]
             | ["v1", "clock", "confirm"]
             | ["v1", "segments", _, "exports", "retry"],

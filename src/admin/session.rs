@@ -211,6 +211,7 @@ impl AdminSession {
             | Route::Ready
             | Route::Stop
             | Route::ConfirmClock
+            | Route::Reload
             | Route::Peers
             | Route::Metrics
             | Route::ExportRun
@@ -218,6 +219,7 @@ impl AdminSession {
                 let question = match &route {
                     Route::Stop => Question::Stop,
                     Route::ConfirmClock => Question::ConfirmClock,
+                    Route::Reload => Question::Reload,
                     Route::ExportRun => Question::InboxRun,
                     Route::Unwatch(rule, paths) => Question::Unwatch(*rule, paths.clone()),
                     _ => Question::Status,
@@ -370,6 +372,7 @@ impl AdminSession {
             | Route::Ready
             | Route::Status
             | Route::ConfirmClock
+            | Route::Reload
             | Route::Stop
             | Route::Submit(_) => self.body(now, 200, &[], &bytes, out),
         }

@@ -12,6 +12,7 @@ use consign_core::node;
 use consign_core::time::UnixMillis;
 
 use super::pickup::status::Pickup;
+use super::reloads::{Certificate, LastReload};
 use crate::watch::WatchState;
 
 /// What became of a submission.
@@ -194,6 +195,15 @@ pub struct Status {
     /// Watched directories.
     #[serde(default)]
     pub watch: Vec<Watch>,
+    /// The last reading of the configuration.
+    #[serde(default)]
+    pub reload: LastReload,
+    /// Certificates in use.
+    #[serde(default)]
+    pub certificates: Vec<Certificate>,
+    /// What is wrong with certificate and key as they lie there; empty if nothing is.
+    #[serde(default)]
+    pub certificate_files: String,
     /// Shards for nodes that are away.
     #[serde(default)]
     pub pickup: Pickup,
@@ -372,6 +382,7 @@ impl Status {
     /// What the node says, with what it does not know.
     #[must_use]
     pub fn of(node: &node::Status, context: &super::AdminContext, up_seconds: u64) -> Status {
+        let (certificates, certificate_files) = context.reloads.certificates_now();
         Status {
             schema: Status::SCHEMA.into(),
             name: node.name.clone(),
@@ -389,7 +400,7 @@ impl Status {
             },
             ledger: Ledger {
                 used: node.space.ledger,
-                limit: context.ledger_max,
+                limit: context.reloads.ledger_max(),
                 ballast_whole: node.space.ballast_whole,
                 commits: node.commits.0,
                 rows: node.commits.1,
@@ -410,6 +421,9 @@ impl Status {
             },
             peers: node.peers.iter().map(Peer::of).collect(),
             watch: context.watch.all().into_iter().map(Watch::of).collect(),
+            reload: context.reloads.last(),
+            certificates,
+            certificate_files,
             pickup: Pickup::of(&node.pickup),
         }
     }

@@ -90,7 +90,7 @@ pub(crate) fn context() -> AdminContext {
         runtime: "smol".into(),
         uid: UID,
         inline_max: 65_536,
-        ledger_max: 64 << 30,
+        reloads: Default::default(),
         limits: Limits::default(),
         inbox: Default::default(),
         watch: Default::default(),
@@ -210,7 +210,11 @@ impl Site {
                     self.for_node.push_back(Input::Read(number, self.store.read(&request)));
                 }
                 Action::Errand(errand) => self.for_node.extend(self.store.errand(errand)),
-                Action::Dial { .. } | Action::Export(_) | Action::Note(_) | Action::Drained => {}
+                Action::Dial { .. }
+                | Action::Reload(_)
+                | Action::Export(_)
+                | Action::Note(_)
+                | Action::Drained => {}
                 Action::Halt(why) => panic!("halted: {why}"),
             }
         }

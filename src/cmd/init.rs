@@ -234,7 +234,7 @@ impl Plan {
             let message = format!("{} was not changed: {why}", file.display());
             Failure::new(Exit::Failed, "CN0323", message)
         })?;
-        files::replace(&file, &new).map_err(io)?;
+        config::replace(&file, &new).map_err(io)?;
         Ok(true)
     }
 }

@@ -59,6 +59,11 @@ impl<'a> Screen<'a> {
         }
     }
 
+    /// What is wrong, in words that somebody else has chosen; said however quiet one is.
+    pub(super) fn problem(&mut self, text: &str) {
+        (self.note)(text);
+    }
+
     /// A failure of one of several things, while the others go on.
     pub(super) fn failure(&mut self, failure: &Failure) {
         if self.json {

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use consign_core::driver::Ended;
 
 use crate::cli::{self, Trouble};
-use crate::config::Runtime;
+use crate::config::{self, Runtime};
 use crate::daemon::{Daemon, Overrides, signals};
 use crate::exit::{Exit, Failure, Global};
 use crate::{log, out};
@@ -43,13 +43,13 @@ impl From<RuntimeArg> for Runtime {
     }
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// When the site cannot start, or its store fails.
-pub fn run(args: &ServeArgs, global: &Global) -> Result<Exit, Trouble> {
+/// Flags that stand above the file: (key, flag, value).
+pub(super) fn flags(
+    runtime: Option<RuntimeArg>,
+    global: &Global,
+) -> Vec<(&'static str, &'static str, String)> {
     let mut flags = Vec::new();
-    if let Some(runtime) = args.runtime {
+    if let Some(runtime) = runtime {
         flags.push(("node.runtime", "--runtime", Runtime::from(runtime).word().to_owned()));
     }
     let level = match (global.quiet, global.verbose) {
@@ -61,13 +61,23 @@ pub fn run(args: &ServeArgs, global: &Global) -> Result<Exit, Trouble> {
     if let Some((flag, level)) = level {
         flags.push(("log.level", flag, level.to_owned()));
     }
-    let settings = cli::settings(global, &flags)?;
+    flags
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the site cannot start, or its store fails.
+pub fn run(args: &ServeArgs, global: &Global) -> Result<Exit, Trouble> {
+    let flags = flags(args.runtime, global);
+    let layers = cli::layers(&flags);
+    let settings = config::load(&cli::file(global)?, &layers)?;
     let thread = |e: std::io::Error| {
         Failure::new(Exit::Failed, "CN0514", format!("a thread cannot be started: {e}"))
     };
     let logging = log::start(settings.log).map_err(thread)?;
     let record = args.record.clone();
-    let overrides = Overrides { force_fs: args.force_fs, observe: None, record };
+    let overrides = Overrides { force_fs: args.force_fs, observe: None, record, layers };
     let daemon = Daemon::start(&settings, overrides)?;
     let stopper = daemon.stopper();
     let node = settings.node.name.clone();
@@ -79,6 +89,8 @@ pub fn run(args: &ServeArgs, global: &Global) -> Result<Exit, Trouble> {
         stopper.stop();
     };
     signals::on_stop(stop).map_err(thread)?;
+    let rereader = daemon.rereader();
+    signals::on_reload(move || rereader.ask()).map_err(thread)?;
     let ready = daemon.ready();
     let listen: Vec<String> = ready.listen.iter().map(ToString::to_string).collect();
     if logging.is_json() {

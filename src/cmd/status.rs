@@ -97,6 +97,11 @@ fn text(status: &Status, before: Option<(&Status, Duration)>, now: SystemTime) -
         (status.reconciling, checking.as_str()),
         (status.storage.full, "full: new segments are refused until there is room"),
         (!status.ledger.ballast_whole, "the ballast is not whole"),
+        (
+            status.reload.at.is_some() && !status.reload.ok,
+            "the last reload was refused: consign config check",
+        ),
+        (!status.certificate_files.is_empty(), status.certificate_files.as_str()),
     ];
     for (_, word) in words.iter().filter(|(is, _)| *is) {
         text.push_str(&format!("      {word}"));

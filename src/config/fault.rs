@@ -305,6 +305,12 @@ impl Place {
     }
 }
 
+/// The line, from 1, in which a byte of a text stands.
+#[must_use]
+pub fn line_of(text: &str, at: usize) -> usize {
+    text.get(..floor_char(text, at)).unwrap_or_default().matches('\n').count() + 1
+}
+
 /// The nearest boundary of a character at or before `at`.
 fn floor_char(text: &str, at: usize) -> usize {
     let mut at = at.min(text.len());

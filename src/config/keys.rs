@@ -41,6 +41,53 @@ pub struct Section {
     pub meaning: &'static str,
 }
 
+/// When another value of a key holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// From the next reload on.
+    Reload,
+    /// From the next start on.
+    Restart,
+}
+
+/// Sections and keys whose values hold from the next start on; all others from a reload on.
+const RESTART: &[&str] = &[
+    "node",
+    "listen",
+    "route",
+    "inbox",
+    "watch",
+    "storage.inline_max",
+    "limits.connections",
+    "limits.header_timeout",
+    "limits.min_body_rate",
+    "limits.drain_timeout",
+    "limits.ballast",
+    "log.format",
+];
+
+impl Change {
+    /// The word for programs.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Change::Reload => "reload",
+            Change::Restart => "restart",
+        }
+    }
+
+    /// For people.
+    #[must_use]
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Change::Reload => "holds from the next reload on (`consign reload`, SIGHUP)",
+            Change::Restart => {
+                "holds from the next start on: a reload leaves it as it is, and says so"
+            }
+        }
+    }
+}
+
 const fn section(name: &'static str, meaning: &'static str) -> Section {
     Section { name, many: false, meaning }
 }
@@ -191,7 +238,7 @@ pub const KEYS: &[Key] = &[
     key(("relay.known_peers", "address"), Kind::Address, Required,
         "where it is dialled"),
     key(("relay.known_peers", "fingerprint"), Kind::Pin, Absent,
-        "its certificate must be the one with this SHA-256 fingerprint"),
+        "its certificate must have this SHA-256 fingerprint, or one of these: the present one and the next"),
     key(("relay.known_peers", "inbound_quota"), SIZE_OR_NONE, Is("\"none\""),
         "most bytes taken from it"),
     key(("relay.known_peers", "rate_limit"), SIZE_OR_NONE, Is("\"none\""),
@@ -295,7 +342,22 @@ pub fn of_section(section: &str) -> impl Iterator<Item = &'static Key> + '_ {
     KEYS.iter().filter(move |k| k.section == section)
 }
 
+impl Section {
+    /// Its header in the file.
+    #[must_use]
+    pub fn header(&self) -> String {
+        if self.many { format!("[[{}]]", self.name) } else { format!("[{}]", self.name) }
+    }
+}
+
 impl Key {
+    /// When another value of it holds.
+    #[must_use]
+    pub fn change(&self) -> Change {
+        let restarts = RESTART.contains(&self.section) || RESTART.contains(&&*self.path());
+        if restarts { Change::Restart } else { Change::Reload }
+    }
+
     /// Its dotted path.
     #[must_use]
     pub fn path(&self) -> String {

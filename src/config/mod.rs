@@ -4,9 +4,14 @@
 //! and what to write instead. What a key takes and means stands in one table, [`keys`]. Values come from
 //! flags, then `CONSIGN_<SECTION>_<KEY>` variables, then the file, then the defaults.
 
+pub mod effective;
+pub mod explain;
 pub mod fault;
+pub mod fmt;
 pub mod keys;
+pub mod reload;
 mod rules;
+pub mod schema;
 mod settings;
 pub mod template;
 pub mod units;
@@ -16,6 +21,9 @@ pub mod walk;
 #[cfg(test)]
 mod tests;
 
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 pub use fault::{Code, Faults};
@@ -61,11 +69,18 @@ pub fn find(given: Option<&Path>, env: Option<&Path>) -> Result<PathBuf, Faults>
 /// # Errors
 /// Everything that is wrong with it.
 pub fn load(file: &Path, layers: &Layers) -> Result<Settings, Faults> {
+    parse(file, &read(file)?, layers)
+}
+
+/// The text of a configuration file.
+///
+/// # Errors
+/// When it cannot be read, or is no text.
+pub fn read(file: &Path) -> Result<String, Faults> {
     let whole = |message: String| Faults::whole(file.into(), Code::Unreadable, message, "");
     let bytes = std::fs::read(file).map_err(|e| whole(format!("cannot be read: {e}")))?;
-    let text = String::from_utf8(bytes)
-        .map_err(|e| whole(format!("is not UTF-8 at byte {}", e.utf8_error().valid_up_to())))?;
-    parse(file, &text, layers)
+    String::from_utf8(bytes)
+        .map_err(|e| whole(format!("is not UTF-8 at byte {}", e.utf8_error().valid_up_to())))
 }
 
 /// Judges the text of a configuration file; relative paths in it start at the directory of `file`.
@@ -76,4 +91,25 @@ pub fn parse(file: &Path, text: &str, layers: &Layers) -> Result<Settings, Fault
     let walked = walk::walk(text, layers);
     settings::settle(file, walked, layers.credentials.as_deref())
         .map_err(|faults| Faults::new(file.into(), text.to_owned(), faults))
+}
+
+/// Replaces a file's text; a crash leaves the old or the new one.
+///
+/// # Errors
+/// When the system refuses; nothing is changed then.
+pub fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let mode = path.metadata()?.permissions().mode() & 0o7777;
+    let new = path.with_extension("toml.new");
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
+    let written = file
+        .write_all(text.as_bytes())
+        .and_then(|()| file.set_permissions(Permissions::from_mode(mode)))
+        .and_then(|()| file.sync_all())
+        .and_then(|()| std::fs::rename(&new, path));
+    if let Err(e) = written {
+        let _ = std::fs::remove_file(&new);
+        return Err(e);
+    }
+    let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(dir)?.sync_all()
 }

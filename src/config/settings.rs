@@ -288,7 +288,7 @@ impl Settle<'_> {
                 self.fault(Code::Double, key, message, "the second one".into(), at);
             }
             let Some(Item { value, at: Some(at) }) = peer.get("fingerprint") else { continue };
-            if earlier.iter().any(|p| p.get("fingerprint").is_some_and(|f| f.value == *value)) {
+            if earlier.iter().any(|p| share_a_pin(p, value)) {
                 let key = "relay.known_peers.fingerprint";
                 let message = format!("the peer `{name}` has the fingerprint of another peer");
                 self.fault(Code::Double, key, message, "the second one".into(), at.clone());
@@ -434,6 +434,14 @@ impl Settle<'_> {
     }
 }
 
+/// Whether a peer has one of these fingerprints.
+fn share_a_pin(peer: &Items, value: &Value) -> bool {
+    match (peer.get("fingerprint").map(|item| &item.value), value) {
+        (Some(Value::Pins(theirs)), Value::Pins(pins)) => theirs.iter().any(|p| pins.contains(p)),
+        _ => false,
+    }
+}
+
 fn text_of<'a>(items: &'a Items, key: &str) -> Option<(&'a str, At)> {
     match items.get(key) {
         Some(Item { value: Value::Text(text), at }) => {
@@ -444,9 +452,9 @@ fn text_of<'a>(items: &'a Items, key: &str) -> Option<(&'a str, At)> {
 }
 
 fn peer(items: &Items) -> Option<PeerConfig> {
-    let pin = match items.get("fingerprint") {
-        Some(Item { value: Value::Pin(pin), .. }) => Some(*pin),
-        _ => None,
+    let pins = match items.get("fingerprint") {
+        Some(Item { value: Value::Pins(pins), .. }) => pins.as_slice(),
+        _ => &[],
     };
     let number = |key| match items.get(key) {
         Some(Item { value: Value::Number(number), .. }) => *number,
@@ -457,7 +465,8 @@ fn peer(items: &Items) -> Option<PeerConfig> {
         _ => Vec::new(),
     };
     Some(PeerConfig {
-        pin,
+        pin: pins.first().copied(),
+        more_pins: pins.get(1..).unwrap_or_default().to_vec(),
         inbound_quota: number("inbound_quota"),
         rate_limit: number("rate_limit"),
         window,

@@ -29,7 +29,7 @@ pub fn render(set: &[(&str, String)], peers: &[Peer]) -> String {
     let mut out = String::from(
         "# Configuration of a consign site. A line that begins with # shows a default.\n\
          # Sizes and durations have units: \"5GiB\", \"64KiB\", \"90s\", \"1h 30m\", \"7d\".\n\
-         # Relative paths start at the directory of this file. Changes take effect at the next start.\n",
+         # Relative paths start at the directory of this file. `consign reload` applies changes.\n",
     );
     for section in SECTIONS {
         let known: Vec<&Key> = keys::of_section(section.name).collect();
@@ -100,7 +100,23 @@ pub fn reference() -> String {
          allowed, and 0 never does. Relative paths start at the directory of the file. The file is looked for at\n\
          `-c`, `$CONSIGN_CONFIG`, `./consign.toml`, `/etc/consign/consign.toml`. A variable\n\
          `CONSIGN_<SECTION>_<KEY>` (such as `CONSIGN_STORAGE_MAX_BYTES`) wins over the file, a flag over both.\n\
-         Every fault is shown in one run, and a configuration with a fault is not taken at all (exit 78).\n",
+         Every fault is shown in one run, and a configuration with a fault is not taken at all (exit 78).\n\n\
+         | command | does |\n|---|---|\n\
+         | `consign config check` | every fault with line, column and what was probably meant; certificates and key are judged too, unless `--no-files` |\n\
+         | `consign config show` | what `serve` would go by, as a file; `--origin` says where each value came from |\n\
+         | `consign config explain KEY` | what a key or section means, what it takes, its default and its variable |\n\
+         | `consign config schema` | JSON Schema of the file, for editors: `#:schema ./consign.schema.json` |\n\
+         | `consign reload` | the running site reads the file again (also at SIGHUP): all of it holds from then on, or nothing changes |\n\
+         | `consign config fmt` | usual order and spacing, no comment lost; `--check` only says whether there is something to do |\n\n\
+         Column *change* says when another value holds: after a `reload`, or at the next start (`restart`). A reload that finds keys of the second\n\
+         kind changed names them and leaves them as they are. What was decided by the old values stays decided: a limit below what is\n\
+         in use refuses what is new and deletes nothing, and times that were set for a segment stay set.\n\n\
+         Certificate, key and authorities are read again at every reload, and by themselves a few seconds after their files change. While they do\n\
+         not fit together, as half-way through a renewal, the last good ones stay in use (CN0314, `status`). New sessions show the new certificate.\n\
+         To give a peer another key without a gap: put both fingerprints into its `fingerprint` on the other side, replace the pair, take the\n\
+         old one out after the next session. To change the authority: old, then old and new in one file, then new. Sessions end within a minute\n\
+         when an authority is taken out. A key from `credential:NAME` changes only with a restart of the service, since the service manager does not\n\
+         change credentials of one that runs.\n",
     );
     for section in SECTIONS {
         let (open, close) = if section.many { ("[[", "]]") } else { ("[", "]") };
@@ -110,15 +126,17 @@ pub fn reference() -> String {
             first.make_ascii_uppercase();
         }
         let _ = writeln!(out, "{meaning}.");
-        let _ = write!(out, "\n| key | takes | default | meaning |\n|---|---|---|---|\n");
+        let _ =
+            write!(out, "\n| key | takes | default | change | meaning |\n|---|---|---|---|---|\n");
         for key in keys::of_section(section.name) {
             let default = match key.default {
                 Fallback::Required => "required".to_owned(),
                 Fallback::Absent => "–".to_owned(),
                 Fallback::Is(text) => format!("`{text}`"),
             };
-            let (name, takes) = (key.name, key.kind.expected());
-            let _ = writeln!(out, "| `{name}` | {takes} | {default} | {} |", key.meaning);
+            let (name, takes, change) = (key.name, key.kind.expected(), key.change().word());
+            let meaning = key.meaning;
+            let _ = writeln!(out, "| `{name}` | {takes} | {default} | {change} | {meaning} |");
         }
     }
     out

@@ -1,5 +1,8 @@
 //! Tests of the configuration: whole texts against golden files, rules one by one.
 
+mod operator;
+mod reloads;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -230,6 +233,14 @@ fn peers_are_told_apart() {
     let settings = judge(&good).expect("good");
     assert_eq!(settings.node.peers.len(), 2);
     assert_eq!(settings.node.peers.first().and_then(|p| p.pin), Some([0xab; 32]));
+    let (ab, cd) = ("ab".repeat(32), "cd".repeat(32));
+    let list = format!("fingerprint = [\"sha256:{ab}\", \"sha256:{cd}\"]");
+    let settings = judge(&format!("{GOOD}{}", peer("beta", &list))).expect("good");
+    let beta = settings.node.peers.first().expect("one");
+    assert_eq!(beta.pins().collect::<Vec<_>>(), [&[0xab; 32], &[0xcd; 32]]);
+    let shared = format!("{GOOD}{}{}", peer("beta", &list), peer("gamma", &pin));
+    assert_eq!(only(judge(&shared)).0, Code::Double);
+    assert_eq!(only(judge(&format!("{GOOD}{}", peer("beta", "fingerprint = []")))).0, Code::Value);
     let twice = format!("{GOOD}{}{}", peer("beta", ""), peer("beta", ""));
     assert_eq!(only(judge(&twice)).0, Code::Double);
     let itself = format!("{GOOD}{}", peer("alpha", ""));

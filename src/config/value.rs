@@ -64,7 +64,7 @@ pub enum Kind {
     Pickup,
     /// `HOST:PORT` to connect to.
     Address,
-    /// `sha256:` and 64 hex digits.
+    /// `sha256:` and 64 hex digits, or a list of such.
     Pin,
     /// Any string.
     Text,
@@ -85,8 +85,8 @@ pub enum Value {
     Number(Option<u64>),
     /// Addresses to listen on.
     Listen(Vec<SocketAddr>),
-    /// A fingerprint.
-    Pin([u8; 32]),
+    /// Fingerprints.
+    Pins(Vec<[u8; 32]>),
     /// Strings.
     Texts(Vec<String>),
 }
@@ -145,11 +145,23 @@ impl Kind {
             Kind::Web => "a loopback address, such as \"127.0.0.1:7411\", or \"off\"".into(),
             Kind::Pickup => "an address, such as \"0.0.0.0:7410\", or \"off\"".into(),
             Kind::Address => "an address, such as \"beta.example.net:7400\"".into(),
-            Kind::Pin => "a fingerprint, `sha256:` and 64 hex digits".into(),
+            Kind::Pin => "a fingerprint, `sha256:` and 64 hex digits, or a list of them".into(),
             Kind::Text => "a string".into(),
             Kind::Texts => "a list of strings".into(),
             Kind::Windows => "a list of windows, such as [\"Mon-Fri 22:00-06:00\", \"Sat\"]".into(),
         }
+    }
+
+    /// Its bounds in words, where it has any that are worth a word.
+    #[must_use]
+    pub fn bounds(self) -> Option<String> {
+        let (min, max) = match self {
+            Kind::Count { min, max } => (min.to_string(), max.to_string()),
+            Kind::Size { min, max, .. } => (size(min), size(max)),
+            Kind::Time { min, max, .. } => (millis(min), millis(max)),
+            _ => return None,
+        };
+        Some(format!("from {min} to {max}"))
     }
 
     /// Reads a value as it stands in the file.
@@ -164,6 +176,7 @@ impl Kind {
             (Kind::Listen, DeValue::Array(items)) => listen(&texts(self, items)?),
             (Kind::Texts, DeValue::Array(items)) => Ok(Value::Texts(texts(self, items)?)),
             (Kind::Windows, DeValue::Array(items)) => windows(texts(self, items)?),
+            (Kind::Pin, DeValue::Array(items)) => pins(&texts(self, items)?),
             (Kind::Size { .. } | Kind::Time { .. }, DeValue::Integer(_) | DeValue::Float(_)) => {
                 Err(Bad::kind(self, "a bare number").help("put a unit to it and quotes around it"))
             }
@@ -223,7 +236,7 @@ impl Kind {
             Kind::Web => web(text),
             Kind::Pickup => listen(&[text.to_owned()]),
             Kind::Address => address(text),
-            Kind::Pin => pin(text),
+            Kind::Pin => pins(&split(text)),
         }
     }
 }
@@ -421,12 +434,22 @@ fn address(text: &str) -> Result<Value, Bad> {
     }
 }
 
-fn pin(text: &str) -> Result<Value, Bad> {
-    let hex = text.strip_prefix("sha256:").map(|h| h.replace(':', ""));
-    hex.and_then(|h| unhex::<32>(&h)).map(Value::Pin).ok_or_else(|| {
-        let found = format!("{} characters", text.chars().count());
-        Bad::new(Code::Value, format!("must be {}", Kind::Pin.expected()), found)
-    })
+fn pins(texts: &[String]) -> Result<Value, Bad> {
+    let bad = |found| Bad::new(Code::Value, format!("must be {}", Kind::Pin.expected()), found);
+    if texts.is_empty() {
+        return Err(bad("none".into()).help("leave the key out to take any certificate"));
+    }
+    let mut pins = Vec::new();
+    for text in texts {
+        let hex = text.strip_prefix("sha256:").map(|h| h.replace(':', ""));
+        let pin = hex.and_then(|h| unhex::<32>(&h));
+        let pin = pin.ok_or_else(|| bad(format!("{} characters", text.chars().count())))?;
+        if pins.contains(&pin) {
+            return Err(Bad::new(Code::Double, "has a fingerprint twice", "twice"));
+        }
+        pins.push(pin);
+    }
+    Ok(Value::Pins(pins))
 }
 
 impl fmt::Display for Value {
@@ -437,7 +460,10 @@ impl fmt::Display for Value {
             Value::Number(Some(n)) => write!(f, "{n}"),
             Value::Number(None) => f.write_str("none"),
             Value::Listen(addresses) => write!(f, "{addresses:?}"),
-            Value::Pin(pin) => write!(f, "sha256:{}", consign_core::id::hex(pin)),
+            Value::Pins(pins) => {
+                let each = pins.iter().map(|pin| format!("sha256:{}", consign_core::id::hex(pin)));
+                f.write_str(&each.collect::<Vec<_>>().join(","))
+            }
             Value::Texts(texts) => write!(f, "{texts:?}"),
         }
     }

@@ -110,7 +110,7 @@ pub fn walk(text: &str, layers: &Layers) -> Walked {
     walked
 }
 
-fn syntax(error: &toml::de::Error) -> Fault {
+pub(super) fn syntax(error: &toml::de::Error) -> Fault {
     let message = error.message().lines().next().unwrap_or("not TOML").to_owned();
     let double = message.contains("duplicate key");
     Fault {
@@ -322,8 +322,8 @@ fn list_section(section: &str) -> Option<&'static str> {
 
 fn header(section: &str) -> String {
     match keys::find_section(section) {
-        Some(s) if s.many => format!("[[{section}]]"),
-        _ => format!("[{section}]"),
+        Some(section) => section.header(),
+        None => format!("[{section}]"),
     }
 }
 

@@ -9,6 +9,7 @@ mod notes;
 mod open;
 mod pickup;
 mod record;
+mod reload;
 pub mod signals;
 mod socket;
 #[cfg(test)]
@@ -22,10 +23,11 @@ use std::time::{Duration, Instant};
 use consign_core::driver::{Ended, Running};
 use consign_core::node::Note;
 
-use crate::config::{Runtime, Settings};
+use crate::config::{Layers, Runtime, Settings};
 use crate::exit::{Exit, Failure};
 use crate::watch::Watchers;
 pub(crate) use open::not_opened;
+pub use reload::Rereader;
 use socket::SocketFile;
 
 /// Sees every note of the node; called on its thread, must be quick.
@@ -41,6 +43,8 @@ pub struct Overrides {
     /// Write down everything that goes into the node and comes out of it: a file that does not exist
     /// yet, or a folder in which a new one is made.
     pub record: Option<PathBuf>,
+    /// What stands above the file, for when it is read again.
+    pub layers: Layers,
 }
 
 /// How a site came up.
@@ -81,6 +85,7 @@ pub struct Daemon {
     admin: PathBuf,
     watchers: Watchers,
     socket: SocketFile,
+    rereader: Arc<Rereader>,
 }
 
 impl Daemon {
@@ -91,7 +96,7 @@ impl Daemon {
     pub fn start(settings: &Settings, overrides: Overrides) -> Result<Daemon, Failure> {
         let began = Instant::now();
         let opened = open::open(settings, overrides)?;
-        let open::Opened { parts, socket, mut ready, watch } = opened;
+        let open::Opened { parts, socket, mut ready, watch, rereader } = opened;
         let running = match settings.runtime {
             Runtime::Smol => consign_runtime_smol::start(parts),
             Runtime::Std => consign_runtime_std::start(parts),
@@ -110,7 +115,8 @@ impl Daemon {
             }
         };
         ready.took = began.elapsed();
-        Ok(Daemon { running, ready, admin: settings.admin.clone(), watchers, socket })
+        let admin = settings.admin.clone();
+        Ok(Daemon { running, ready, admin, watchers, socket, rereader })
     }
 
     /// How it came up.
@@ -129,6 +135,12 @@ impl Daemon {
     #[must_use]
     pub fn stopper(&self) -> Arc<dyn Running> {
         self.running.clone()
+    }
+
+    /// What has it read its configuration again from another thread.
+    #[must_use]
+    pub fn rereader(&self) -> Arc<Rereader> {
+        self.rereader.clone()
     }
 
     /// Asks it to drain and stop.

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use consign_core::driver::{LocalListener, MakeSession, Parts};
@@ -16,8 +16,10 @@ use consign_core::session::peer::PeerSession;
 use consign_core::time::{EffectiveClock, Instant, UnixMillis};
 use consign_storage_lmdb::{LmdbStore, OpenError, OpenOptions};
 
+use super::reload::{Apply, Rereader, Shared};
 use super::socket::{self, SocketFile};
 use super::{Overrides, Ready, files, notes, pickup, record};
+use crate::admin::reloads::Reloads;
 use crate::admin::{self, AdminContext};
 use crate::cli::VERSION;
 use crate::config::Settings;
@@ -40,6 +42,8 @@ pub(super) struct Opened {
     pub(super) ready: Ready,
     /// How watched directories are doing, once they are watched.
     pub(super) watch: WatchStates,
+    /// Reads the configuration again.
+    pub(super) rereader: Arc<Rereader>,
 }
 
 /// Opens everything; on failure, what was opened is closed again.
@@ -64,9 +68,12 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
     let (admin, socket) = socket::listen(&settings.admin)?;
     let (peers, listen) = bind(&settings.listen, "listen.peers")?;
     let (web, web_at) = bind(settings.web.as_slice(), "listen.web")?;
-    let (pickup, pickup_at) = pickup::open(settings, loaded.pickup, &loaded.own.hosts)?;
+    let (pickup, pickup_at) = pickup::open(settings, loaded.pickup.clone(), &loaded.own.hosts)?;
+    let (pickup, pickup_session) = pickup.unzip();
+    let peer_config = Arc::new(RwLock::new(peer_config(settings)));
+    let reloads = Reloads::default();
     let watch = WatchStates::new(&settings.watch);
-    let admin_session = admin_session(settings, &watch);
+    let admin_session = admin_session(settings, &watch, &reloads);
     let exporter = Arc::new(Inbox::new(&settings.inbox, Box::new(store.content())));
     let mut locals = vec![(LocalListener::Unix(admin), admin_session.clone())];
     locals.extend(web.into_iter().map(|l| (LocalListener::Tcp(l), admin_session.clone())));
@@ -85,32 +92,44 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
         (Some(path), Some(recovery)) => Some(record::begin(path, settings, &recovery, now)?),
         (Some(_) | None, _) => None,
     };
+    let for_reloads = peer_config.clone();
+    let apply: Apply = Box::new(move |settings| {
+        *for_reloads.write().unwrap_or_else(PoisonError::into_inner) = self::peer_config(settings);
+        if let Some(session) = &pickup_session {
+            session(settings);
+        }
+    });
+    let rereader = Rereader::new(settings, overrides.layers, &loaded, reloads, apply);
+    let rereader = Arc::new(rereader);
     let drain = settings.node.drain_timeout.as_millis();
+    let observe = overrides.observe;
     let parts = Parts {
         node,
         exporter,
+        reloader: rereader.clone(),
         store: Arc::new(store),
         tls: loaded.setup,
         peers,
-        peer_session: peer_session(settings),
+        peer_session: peer_session(peer_config),
         locals,
         pickup,
         time_high,
         tap,
         observe: Arc::new(move |note| {
             notes::log(&name, note);
-            if let Some(observe) = &overrides.observe {
+            if let Some(observe) = &observe {
                 observe(note);
             }
         }),
         max_connections: files::allow(settings.connections),
         drain_ms: u64::try_from(drain).unwrap_or(u64::MAX),
     };
-    Ok(Opened { parts, socket, ready, watch })
+    Ok(Opened { parts, socket, ready, watch, rereader })
 }
 
-fn peer_session(settings: &Settings) -> MakeSession {
-    let config = SessionConfig {
+/// What sessions with peers are made by.
+fn peer_config(settings: &Settings) -> SessionConfig {
+    SessionConfig {
         name: settings.node.name.clone(),
         ack_timeout: settings.node.ack_timeout,
         max_segment: settings.node.max_segment,
@@ -119,17 +138,23 @@ fn peer_session(settings: &Settings) -> MakeSession {
         ping_after: PING_AFTER,
         dead_after: DEAD_AFTER,
         plant: None,
-    };
-    Arc::new(move |info| Box::new(PeerSession::new(info, config.clone())))
+    }
 }
 
-fn admin_session(settings: &Settings, watch: &WatchStates) -> MakeSession {
+fn peer_session(config: Shared<SessionConfig>) -> MakeSession {
+    Arc::new(move |info| {
+        let config = config.read().unwrap_or_else(PoisonError::into_inner).clone();
+        Box::new(PeerSession::new(info, config))
+    })
+}
+
+fn admin_session(settings: &Settings, watch: &WatchStates, reloads: &Reloads) -> MakeSession {
     admin::make(AdminContext {
         version: VERSION.to_owned(),
         runtime: settings.runtime.word().to_owned(),
         uid: rustix::process::geteuid().as_raw(),
         inline_max: settings.node.inline_max,
-        ledger_max: settings.node.ledger_max,
+        reloads: reloads.clone(),
         limits: Limits {
             header_timeout: settings.header_timeout,
             body_rate: Some(settings.min_body_rate),

@@ -1,13 +1,14 @@
 //! Pickup's listener, certificate and sessions.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use consign_core::driver::{MakeSession, PickupParts, PickupTls};
 use consign_core::http::Limits;
 use consign_core::pickup::{PickupContext, PickupSession};
 
 use super::open::bind;
+use super::reload::Apply;
 use crate::config::{PickupListen, Settings};
 use crate::exit::Failure;
 
@@ -19,12 +20,13 @@ pub(super) fn open(
     settings: &Settings,
     tls: PickupTls,
     hosts: &[String],
-) -> Result<(Option<PickupParts>, Option<SocketAddr>), Failure> {
+) -> Result<(Option<(PickupParts, Apply)>, Option<SocketAddr>), Failure> {
     let Some(listen) = &settings.pickup else { return Ok((None, None)) };
     let (listeners, bound) = bind(&[listen.address], "listen.pickup")?;
-    let session = session(settings, names(listen, &bound, hosts));
+    let (session, apply) = session(settings, names(listen, &bound, hosts));
     let tls = listen.tls.then_some(tls);
-    Ok((Some(PickupParts { listeners, tls, session }), bound.first().copied()))
+    let parts = PickupParts { listeners, tls, session };
+    Ok((Some((parts, apply)), bound.first().copied()))
 }
 
 /// Authorities that requests may be signed for. Without names of the operator's: the addresses that
@@ -37,11 +39,26 @@ fn names(listen: &PickupListen, bound: &[SocketAddr], hosts: &[String]) -> Vec<S
     exact.chain(hosts.iter().cloned()).collect()
 }
 
-fn session(settings: &Settings, names: Vec<String>) -> MakeSession {
+fn session(settings: &Settings, names: Vec<String>) -> (MakeSession, Apply) {
+    let shared = Arc::new(RwLock::new(Arc::new(context(settings, names.clone()))));
+    let of_sessions = shared.clone();
+    let session: MakeSession = Arc::new(move |info| {
+        let context = of_sessions.read().unwrap_or_else(PoisonError::into_inner).clone();
+        Box::new(PickupSession::new(context, info.clone(), Box::new(fill)))
+    });
+    let apply: Apply = Box::new(move |settings| {
+        let context = Arc::new(context(settings, names.clone()));
+        *shared.write().unwrap_or_else(PoisonError::into_inner) = context;
+    });
+    (session, apply)
+}
+
+/// What sessions of clients and nodes go by.
+fn context(settings: &Settings, names: Vec<String>) -> PickupContext {
     let node = &settings.node;
     let max_upload = node.buffer.max_upload.unwrap_or(u64::MAX);
     let window = usize::try_from(node.buffer.notify_window).unwrap_or(usize::MAX);
-    let context = Arc::new(PickupContext {
+    PickupContext {
         limits: Limits {
             header_timeout: settings.header_timeout,
             body_rate: Some(settings.min_body_rate),
@@ -49,10 +66,7 @@ fn session(settings: &Settings, names: Vec<String>) -> MakeSession {
         },
         notify_window: window,
         ..PickupContext::new(names, node.inline_max, max_upload)
-    });
-    Arc::new(move |info| {
-        Box::new(PickupSession::new(context.clone(), info.clone(), Box::new(fill)))
-    })
+    }
 }
 
 /// Secrets from the system.

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 /// Calls `stop` at the first SIGTERM or SIGINT; the next one ends the process, as a shell expects it
@@ -19,6 +19,20 @@ pub fn on_stop(stop: impl Fn() + Send + 'static) -> io::Result<()> {
         }
         if let Some(signal) = arrived.next() {
             std::process::exit(128 + signal);
+        }
+    })?;
+    Ok(())
+}
+
+/// Calls `reload` at every SIGHUP.
+///
+/// # Errors
+/// When the signal cannot be caught.
+pub fn on_reload(reload: impl Fn() + Send + 'static) -> io::Result<()> {
+    let mut signals = Signals::new([SIGHUP])?;
+    std::thread::Builder::new().name("sighup".into()).spawn(move || {
+        for _ in signals.forever() {
+            reload();
         }
     })?;
     Ok(())

@@ -177,7 +177,7 @@ impl Process {
             Action::Errand(errand) => around.store.errand(around.at, errand),
             Action::Dial { site, name, .. } => asked.dials.push((site, name)),
             // No site of the simulator has an inbox rule.
-            Action::Export(_) => {}
+            Action::Reload(_) | Action::Export(_) => {}
             Action::Note(note) => around.watch.see(around.at, around.site, &Seen::Note(&note)),
             Action::Drained => asked.drained = true,
             Action::Halt(why) => asked.halted = Some(why),

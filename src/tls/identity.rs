@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use consign_core::config::Config;
+use consign_core::config::{Config, PeerConfig};
 use consign_core::id::hex;
 use consign_core::segment::is_site_name;
 use consign_core::session::Identity;
@@ -50,10 +50,8 @@ pub enum Unwelcome {
     /// Somebody else bears this site's own name.
     #[error("{0} is this site's own name, borne by somebody else")]
     Ourselves(String),
-    /// Another certificate than the one that was pinned.
-    #[error(
-        "the certificate of {name} has the fingerprint sha256:{found}, pinned is sha256:{pinned}"
-    )]
+    /// Another certificate than those that were pinned.
+    #[error("the certificate of {name} has the fingerprint sha256:{found}, pinned is {pinned}")]
     Pin {
         /// The site it names.
         name: String,
@@ -168,6 +166,13 @@ impl Site {
     }
 }
 
+/// The last second of a certificate's validity, since the Unix epoch.
+#[must_use]
+pub fn not_after(der: &[u8]) -> Option<i64> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    Some(certificate.validity().not_after.timestamp())
+}
+
 fn site_name(certificate: &X509Certificate<'_>) -> Result<String, Unwelcome> {
     let alternative =
         certificate.subject_alternative_name().map_err(|e| Unwelcome::Unreadable(e.to_string()))?;
@@ -219,7 +224,7 @@ pub type Sha256 = fn(&[u8]) -> [u8; 32];
 #[derive(Clone, Debug)]
 pub struct Rules {
     own: Site,
-    peers: BTreeMap<String, Option<[u8; 32]>>,
+    peers: BTreeMap<String, Vec<[u8; 32]>>,
     sha256: Sha256,
 }
 
@@ -227,7 +232,8 @@ impl Rules {
     /// The rules of a configuration; `own` is this site's certificate.
     #[must_use]
     pub fn new(own: Site, config: &Config, sha256: Sha256) -> Rules {
-        let peers = config.peers.iter().map(|p| (p.name.clone(), p.pin)).collect();
+        let pins = |p: &PeerConfig| p.pins().copied().collect();
+        let peers = config.peers.iter().map(|p| (p.name.clone(), pins(p))).collect();
         Rules { own, peers, sha256 }
     }
 
@@ -243,12 +249,14 @@ impl Rules {
         if site.name == self.own.name {
             return Err(Unwelcome::Ourselves(site.name));
         }
-        let Some(pin) = self.peers.get(&site.name) else {
+        let Some(pins) = self.peers.get(&site.name) else {
             return Err(Unwelcome::Unknown(site.name));
         };
         let fingerprint = (self.sha256)(leaf);
-        if let Some(pin) = pin.filter(|pin| *pin != fingerprint) {
-            let (found, pinned) = (hex(&fingerprint), hex(&pin));
+        if !pins.is_empty() && !pins.contains(&fingerprint) {
+            let pinned: Vec<String> =
+                pins.iter().map(|pin| format!("sha256:{}", hex(pin))).collect();
+            let (found, pinned) = (hex(&fingerprint), pinned.join(" or "));
             return Err(Unwelcome::Pin { name: site.name, found, pinned });
         }
         if !site.valid_at(now) {

@@ -4,6 +4,7 @@
 //! every session begins with both certificates judged anew.
 
 pub mod identity;
+mod live;
 pub mod verify;
 
 #[cfg(test)]
@@ -17,17 +18,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use consign_core::config::Config;
 use consign_core::driver::PickupTls;
 use consign_core::tls::TlsSetup;
-use rustls::client::Resumption;
+use rustls::RootCertStore;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::server::WebPkiClientVerifier;
 use rustls::sign::CertifiedKey;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use crate::config::TlsFiles;
 use crate::exit::{Exit, Failure};
 use identity::{Rules, Site};
+pub use live::Live;
+use live::Material;
 use verify::{ToOurAuthorities, Welcome, is_about_time};
 
 /// The protocol that both sides must name.
@@ -54,6 +56,47 @@ pub struct Loaded {
     /// What is wrong with it now and may be right later, such as its time; the site starts all the
     /// same, takes segments, and meets peers once it is right.
     pub warning: Option<String>,
+    /// What may be replaced while the site runs.
+    pub live: Live,
+    /// What can be shown of it.
+    pub shown: Shown,
+}
+
+/// What was read and judged good.
+pub struct Judged {
+    material: Material,
+    /// This site's own certificate.
+    pub own: Site,
+    /// As in [`Loaded`].
+    pub warning: Option<String>,
+    /// What can be shown of it.
+    pub shown: Shown,
+}
+
+impl Judged {
+    /// Takes the place of what is there: handshakes from now on go by it.
+    pub fn replace(self, live: &Live) {
+        live.replace(self.material);
+    }
+}
+
+/// Certificates by their fingerprints, and when they end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// SHA-256 of this site's certificate, and the last second of its validity since the Unix epoch.
+    pub own: ([u8; 32], i64),
+    /// SHA-256 of each authority.
+    pub authorities: Vec<[u8; 32]>,
+    /// The last second of the authority that ends first.
+    pub until: Option<i64>,
+}
+
+impl Shown {
+    /// Whether an authority of `before` is not believed any more.
+    #[must_use]
+    pub fn believes_less_than(&self, before: &Shown) -> bool {
+        before.authorities.iter().any(|one| !self.authorities.contains(one))
+    }
 }
 
 /// Cryptography as this product uses it: aws-lc, the fastest suite first.
@@ -123,6 +166,17 @@ impl Credentials {
     /// What can never work: a key of another certificate, a name that is not this site's, a chain that
     /// does not lead to the authorities (exit 78).
     pub fn setup(self, config: &Config) -> Result<Loaded, Failure> {
+        let Judged { material, own, warning, shown } = self.judge(config)?;
+        let (live, provider) = (Live::new(material), Arc::new(provider()));
+        let (setup, pickup) = (live.setup(&provider)?, live.for_anybody(&provider)?);
+        Ok(Loaded { setup, pickup, own, warning, live, shown })
+    }
+
+    /// Judges what was read, to be put in place of what is there.
+    ///
+    /// # Errors
+    /// As [`Credentials::setup`].
+    pub fn judge(self, config: &Config) -> Result<Judged, Failure> {
         let provider = Arc::new(provider());
         let leaf = self.chain.first().cloned().unwrap_or_else(|| CertificateDer::from(Vec::new()));
         let own = Site::read(&leaf)
@@ -136,73 +190,23 @@ impl Credentials {
             .key_provider
             .load_private_key(self.key.clone_key())
             .map_err(|e| failure("CN0312", format!("the private key cannot be used: {e}")))?;
-        CertifiedKey::new(self.chain.clone(), signing).keys_match().map_err(|_| {
+        let key = CertifiedKey::new(self.chain.clone(), signing);
+        key.keys_match().map_err(|_| {
             failure("CN0314", "the private key does not belong to the certificate".into())
         })?;
         let roots = Arc::new(root_store(&self.roots)?);
         let rules = Arc::new(Rules::new(own.clone(), config, sha256));
-        let to_ours = ToOurAuthorities::new(roots.clone(), provider.clone(), rules.clone());
-        let warning = own_chain(&to_ours, &self.chain, &own)?;
-        let pickup = self.for_anybody(provider.clone())?;
-        let (client, server) = self.configs(provider, roots, to_ours, &rules)?;
-        let identify = move |chain: &[CertificateDer<'_>]| {
-            rules.judge(chain, now()).map_err(|e| format!("{e} [{}]", e.code()))
-        };
-        let setup = TlsSetup { client, server, identify: Arc::new(identify) };
-        Ok(Loaded { setup, pickup, own, warning })
-    }
-
-    /// TLS for whoever proves above it who they are.
-    fn for_anybody(&self, provider: Arc<CryptoProvider>) -> Result<PickupTls, Failure> {
-        let wrong = |e: rustls::Error| failure("CN0315", format!("TLS cannot be set up: {e}"));
-        let mut server = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(wrong)?
-            .with_no_client_auth()
-            .with_single_cert(self.chain.clone(), self.key.clone_key())
-            .map_err(wrong)?;
-        server.alpn_protocols = vec![b"http/1.1".to_vec()];
-        server.send_tls13_tickets = 0;
-        server.session_storage = Arc::new(NoServerSessionStorage {});
-        server.max_early_data_size = 0;
-        Ok(Arc::new(server))
-    }
-
-    fn configs(
-        self,
-        provider: Arc<CryptoProvider>,
-        roots: Arc<RootCertStore>,
-        to_ours: ToOurAuthorities,
-        rules: &Arc<Rules>,
-    ) -> Result<(Arc<ClientConfig>, Arc<ServerConfig>), Failure> {
-        let wrong = |e: rustls::Error| failure("CN0315", format!("TLS cannot be set up: {e}"));
-        let versions = &[&rustls::version::TLS13];
-        let clients = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
+        let servers = ToOurAuthorities::new(roots.clone(), provider.clone(), rules.clone());
+        let warning = own_chain(&servers, &self.chain, &own)?;
+        let chains = WebPkiClientVerifier::builder_with_provider(roots, provider)
             .build()
             .map_err(|e| failure("CN0315", format!("the authorities cannot be used: {e}")))?;
-        let clients = Arc::new(Welcome::new(clients, rules.clone()));
-        let mut server = ServerConfig::builder_with_provider(provider.clone())
-            .with_protocol_versions(versions)
-            .map_err(wrong)?
-            .with_client_cert_verifier(clients)
-            .with_single_cert(self.chain.clone(), self.key.clone_key())
-            .map_err(wrong)?;
-        server.alpn_protocols = vec![ALPN.to_vec()];
-        server.send_tls13_tickets = 0;
-        server.session_storage = Arc::new(NoServerSessionStorage {});
-        server.max_early_data_size = 0;
-        let mut client = ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(versions)
-            .map_err(wrong)?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(to_ours))
-            .with_client_auth_cert(self.chain, self.key)
-            .map_err(wrong)?;
-        client.alpn_protocols = vec![ALPN.to_vec()];
-        client.resumption = Resumption::disabled();
-        client.enable_early_data = false;
-        client.enable_sni = false;
-        Ok((Arc::new(client), Arc::new(server)))
+        let clients = Welcome::new(chains, rules.clone());
+        let authorities: Vec<[u8; 32]> = self.roots.iter().map(|root| sha256(root)).collect();
+        let until = self.roots.iter().filter_map(|root| identity::not_after(root)).min();
+        let shown = Shown { own: (sha256(&leaf), own.not_after), authorities, until };
+        let material = Material { key: Arc::new(key), clients, servers, rules };
+        Ok(Judged { material, own, warning, shown })
     }
 }
 

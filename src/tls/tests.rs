@@ -432,3 +432,54 @@ fn files_are_refused_with_their_names() {
     write(&files.cert, &pair.certificate, 0o644);
     assert!(Credentials::read(&files).is_ok());
 }
+
+#[test]
+fn a_set_that_is_replaced_holds_for_the_next_handshake() {
+    let (ours, theirs) = (authority(), authority());
+    let alpha = site(&ours, "alpha", &[("beta", None)]);
+    let beta = site(&ours, "beta", &[("alpha", None)]);
+    let shown = |(at_client, _): (Judged, Judged)| at_client.expect("welcome").fingerprint;
+    let before = shown(meet(&alpha, &beta).expect("they meet"));
+    assert_eq!(before, beta.shown.own.0);
+    let judge = |authority: &Authority, peers: &[(&str, Option<[u8; 32]>)]| {
+        let pair = authority.site("beta", &[], SITE_LASTS).expect("signed");
+        credentials(authority, &pair).judge(&config("beta", peers)).expect("good")
+    };
+    // Another pair, of the same authority: it is what the other side sees.
+    let renewed = judge(&ours, &[("alpha", None)]);
+    let own = renewed.shown.own.0;
+    assert!(own != before && !renewed.shown.believes_less_than(&beta.shown));
+    renewed.replace(&beta.live);
+    assert_eq!(shown(meet(&alpha, &beta).expect("they meet")), own);
+    // Rules that know alpha no longer, and authorities that did not sign it.
+    judge(&ours, &[]).replace(&beta.live);
+    assert!(meet(&alpha, &beta).is_err() && meet(&beta, &alpha).is_err());
+    let elsewhere = judge(&theirs, &[("alpha", None)]);
+    assert!(elsewhere.shown.believes_less_than(&beta.shown));
+    elsewhere.replace(&beta.live);
+    assert!(meet(&alpha, &beta).is_err() && meet(&beta, &alpha).is_err());
+    judge(&ours, &[("alpha", None)]).replace(&beta.live);
+    assert!(meet(&alpha, &beta).is_ok() && meet(&beta, &alpha).is_ok());
+}
+
+#[test]
+fn any_of_several_pins_will_do_and_all_are_named_when_none_does() {
+    let ours = authority();
+    let pair = ours.site("beta", &[], SITE_LASTS).expect("signed");
+    let beta = credentials(&ours, &pair).setup(&config("beta", &[("alpha", None)])).expect("good");
+    let own = beta.shown.own.0;
+    for (pins, welcome) in
+        [([[1; 32], own], true), ([own, [1; 32]], true), ([[1; 32], [2; 32]], false)]
+    {
+        let mut config = config("alpha", &[("beta", Some(pins[0]))]);
+        config.peers[0].more_pins = vec![pins[1]];
+        let pair = ours.site("alpha", &[], SITE_LASTS).expect("signed");
+        let alpha = credentials(&ours, &pair).setup(&config).expect("good");
+        if welcome {
+            assert!(meet(&alpha, &beta).is_ok(), "{pins:?}");
+        } else {
+            let (why, _) = turned_away(&alpha, &beta, true);
+            assert!(why.contains("0101 or sha256:0202"), "{why}");
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! The real binary, from outside: two sites on loopback with real certificates, ledgers and disks.
 
 mod cli;
+mod config;
 mod damage;
 mod deadletters;
 mod deliver;
@@ -16,6 +17,7 @@ mod mixed;
 mod pickup;
 mod record;
 mod refuse;
+mod reload;
 mod resume;
 mod routes;
 mod site;

@@ -99,7 +99,8 @@ impl Site {
             // The receiver is gone once the test is over.
             let _ = tell.lock().unwrap().send(note.clone());
         });
-        let overrides = Overrides { force_fs: true, observe: Some(observe), record: None };
+        let overrides =
+            Overrides { force_fs: true, observe: Some(observe), ..Overrides::default() };
         let daemon = Daemon::start(settings, overrides).unwrap_or_else(|e| panic!("{e}"));
         Site { daemon, notes }
     }

@@ -28,6 +28,8 @@ pub(super) struct PeerConn {
     pub site: SiteNo,
     pub epoch: Epoch,
     pub dialled: bool,
+    /// Of its certificate.
+    pub fingerprint: [u8; 32],
     /// What its HELLO said; no offers before.
     pub ready: Option<PeerLimits>,
     pub next_transfer: u32,
@@ -66,8 +68,12 @@ impl Node {
         out: &mut Vec<Action>,
     ) {
         let known = self.sites.get(&identity.name).copied();
-        let peer = known.and_then(|site| self.peers.get_mut(&site)).filter(|p| p.known);
-        let Some(peer) = peer else {
+        let mut peer = known.and_then(|site| self.peers.get_mut(&site));
+        if let Some(peer) = peer.as_mut().filter(|_| dialled) {
+            // Also of one that has left the configuration while it was dialled: it may come back.
+            peer.dialling = false;
+        }
+        let Some(peer) = peer.filter(|p| p.known) else {
             return self.turn_away(conn, &identity.name, Goodbye::UnknownPeer, out);
         };
         let site = peer.site;
@@ -75,10 +81,8 @@ impl Node {
             peer.dialling = false;
             return self.turn_away(conn, &identity.name, Goodbye::UnknownPeer, out);
         }
-        if dialled {
-            // No sign of life yet: our handshake is done before the other side has judged us.
-            peer.dialling = false;
-        } else {
+        // When we dialled it is no sign of life yet: our handshake is done before the other side has judged us.
+        if !dialled {
             peer.is_alive();
         }
         if self.stopping {
@@ -114,6 +118,7 @@ impl Node {
             site,
             epoch,
             dialled,
+            fingerprint: identity.fingerprint,
             ready: None,
             next_transfer: 1,
             transfers: BTreeMap::new(),
@@ -126,6 +131,7 @@ impl Node {
         let conn_state =
             Conn { peer: Some(peer_conn), allowance: CREDIT_START, incoming: BTreeSet::new() };
         self.conns.insert(conn, conn_state);
+        self.bind_to(site, identity);
         if let Some(peer) = self.peers.get_mut(&site) {
             peer.begins(conn);
             if let Some(rate) = peer.rate {
@@ -138,6 +144,17 @@ impl Node {
             self.start_session(conn, epoch);
         } else {
             self.unstarted.push((conn, epoch));
+        }
+    }
+
+    /// Of several pins the one it has shown last is what it is known by, so that an older one may leave the configuration.
+    fn bind_to(&mut self, site: SiteNo, identity: &Identity) {
+        let configured = self.config.peers.iter().find(|p| p.name == identity.name);
+        let listed = configured.is_some_and(|p| p.pins().any(|pin| *pin == identity.fingerprint));
+        let Some(peer) = self.peers.get_mut(&site).filter(|_| listed) else { return };
+        if peer.pin != identity.fingerprint {
+            peer.pin = identity.fingerprint.to_vec();
+            self.put_peer(site);
         }
     }
 
@@ -198,6 +215,7 @@ impl Node {
         self.unstarted.retain(|(c, _)| *c != conn);
         self.forget_pending(conn, out);
         self.forget_acts(conn);
+        self.reloads.forget(conn);
         self.pickup_gone(conn);
         for blob in gone.incoming {
             self.incoming_cut(now, blob);

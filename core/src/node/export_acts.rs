@@ -66,7 +66,8 @@ impl Node {
             | Question::Progress(_)
             | Question::Stop
             | Question::Unwatch(..)
-            | Question::ConfirmClock => return false,
+            | Question::ConfirmClock
+            | Question::Reload => return false,
         };
         if self.config.inbox.is_empty() || self.exports.acts.0.len() >= ACTS_MAX {
             return false;

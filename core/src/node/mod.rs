@@ -19,7 +19,7 @@
 //! | `full` | a full disk |
 //! | `export`, `export_look`, `export_acts` | inbox rules |
 //! | `clock` | a clock that has stepped |
-//! | `recover`, `reconcile` | start-up |
+//! | `recover`, `reconcile`, `reconfigure` | start-up; another configuration while it runs |
 //! | `pickup` | shards for nodes that are not there yet (DESIGN 4) |
 //! | `scrub`, `want`, `repair`, `aside` | content compared with its digests; its repair; rows that cannot be read |
 //! | `status`, `stop` | questions; the orderly end |
@@ -49,6 +49,7 @@ mod pickup;
 mod promise;
 mod receipt;
 mod reconcile;
+mod reconfigure;
 mod recover;
 mod remove;
 mod repair;
@@ -178,6 +179,7 @@ pub struct Node {
     refusals: [u64; Refusal::ALL.len()],
     exports: Exports,
     reconcile: Reconcile,
+    reloads: reconfigure::Reloads,
     scrub: Scrub,
     pickup: Pickup,
     aside: Aside,
@@ -231,6 +233,9 @@ impl Node {
                 self.clock_is_ahead(now, core::time::Duration::from_millis(ahead), out);
             }
             Input::Skew { ahead } => self.pickup.skew = ahead,
+            Input::Reconfigure { reload, config, renew } => {
+                self.reconfigure(now, reload, config, renew, out);
+            }
             Input::Timer => {}
             Input::Turn => self.turn(now, out),
             Input::Stop => self.stop(now, out),

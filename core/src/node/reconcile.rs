@@ -6,7 +6,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::stage::{Intent, Verdict};
-use super::types::{Action, Note};
+use super::types::{Action, Note, ReconcileSummary};
 use super::{Asked, Mode, Node};
 use crate::code::Cause;
 use crate::id::{BlobNo, Seq, SiteNo};
@@ -51,6 +51,8 @@ pub(super) struct Reconcile {
     orphans: VecDeque<(Seq, SegmentRow)>,
     /// Whether any of them got a delivery in this run.
     adopted: bool,
+    /// Whether everything is looked through once more behind the pass under way.
+    once_more: bool,
 }
 
 impl Reconcile {
@@ -65,6 +67,7 @@ impl Reconcile {
             last_slice: false,
             orphans: VecDeque::new(),
             adopted: false,
+            once_more: false,
         }
     }
 
@@ -74,6 +77,11 @@ impl Reconcile {
             self.orphans.clear();
             (self.after, self.phase) = (None, Phase::Read);
         }
+    }
+
+    /// The first peers are known: segments that were accepted for every peer wait for them.
+    pub fn look_again(&mut self) {
+        self.once_more = true;
     }
 
     /// The slice under way is void: it is read again.
@@ -144,6 +152,10 @@ impl Node {
             && self.upkeep.has_room();
         if !idle || self.stopping {
             return;
+        }
+        if self.reconcile.is_done() && core::mem::take(&mut self.reconcile.once_more) {
+            self.summary = ReconcileSummary::default();
+            (self.reconcile.after, self.reconcile.phase) = (None, Phase::Read);
         }
         match self.reconcile.phase {
             Phase::Read => {

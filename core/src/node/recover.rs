@@ -21,7 +21,7 @@ use super::types::{Note, ReconcileSummary};
 use super::upkeep::Upkeep;
 use super::want::Wants;
 use super::{Mode, Node};
-use crate::config::Config;
+use crate::config::{Config, PeerConfig};
 use crate::gate::Gate;
 use crate::id::{BatchNo, BlobNo, ReadNo, SiteNo};
 use crate::ledger::read::Recovery;
@@ -100,6 +100,7 @@ impl Node {
             acts: super::acts::Acts::default(),
             refusals: [0; crate::code::Refusal::ALL.len()],
             reconcile,
+            reloads: super::reconfigure::Reloads::default(),
             scrub: Scrub::new(&recovery),
             pickup: Pickup::at_start(&recovery),
             aside: Aside::default(),
@@ -133,30 +134,12 @@ impl Node {
             self.peers.insert(*site, peer);
         }
         for known in self.config.peers.clone() {
-            let site = self.number_of(&known.name);
-            if let Some(peer) = self.peers.get_mut(&site) {
-                peer.known = true;
-                peer.forgotten = false;
-                match known.pin {
-                    Some(pin) if peer.pin.is_empty() => peer.pin = pin.to_vec(),
-                    Some(pin) => peer.rekey = peer.pin != pin,
-                    None => {}
-                }
-                if peer.rekey {
-                    let text = "its pin is not the one it is known by: needs peers rekey";
-                    peer.last_error = text.into();
-                    let text = alloc::format!("{}: {text}", peer.name);
-                    self.stage.note(Note::Warn { code: "needs_rekey", text });
-                }
-                peer.address = known.address;
-                peer.pair = alloc::format!("{} {}", self.config.name, peer.name);
-                peer.rate = known.rate_limit;
-                // That they can be read was judged with the configuration.
-                peer.contact = Contact::parse(&known.window).unwrap_or_default();
+            let site = self.meet(&known);
+            if let Some(peer) = self.peers.get_mut(&site)
+                && peer.name < self.config.name
+            {
                 // Of two sites that start together, the one whose session would stay dials first.
-                if peer.name < self.config.name {
-                    peer.dial_at = self.now.mono.after(SECOND_DIAL);
-                }
+                peer.dial_at = self.now.mono.after(SECOND_DIAL);
             }
         }
         for route in self.config.routes.clone() {
@@ -167,6 +150,30 @@ impl Node {
                 peer.forgotten = false;
             }
         }
+    }
+
+    /// A peer of the configuration, as it stands there now.
+    pub(super) fn meet(&mut self, known: &PeerConfig) -> SiteNo {
+        let site = self.number_of(&known.name);
+        let Some(peer) = self.peers.get_mut(&site) else { return site };
+        peer.known = true;
+        peer.forgotten = false;
+        match known.pin {
+            Some(pin) if peer.pin.is_empty() => peer.pin = pin.to_vec(),
+            Some(_) | None => peer.rekey = !peer.pin.is_empty() && !known.takes(&peer.pin),
+        }
+        if peer.rekey {
+            let text = "its pin is not the one it is known by: needs peers rekey";
+            peer.last_error = text.into();
+            let text = alloc::format!("{}: {text}", peer.name);
+            self.stage.note(Note::Warn { code: "needs_rekey", text });
+        }
+        peer.address = known.address.clone();
+        peer.pair = alloc::format!("{} {}", self.config.name, peer.name);
+        peer.rate = known.rate_limit;
+        // That they can be read was judged with the configuration.
+        peer.contact = Contact::parse(&known.window).unwrap_or_default();
+        site
     }
 
     /// A site's number; a name that is new gets one.
@@ -190,8 +197,7 @@ impl Node {
             if !row.pin.is_empty() || configured.is_none_or(|p| p.pin.is_none()) {
                 peer.pin = row.pin.clone();
             }
-            let pin = configured.and_then(|p| p.pin);
-            peer.rekey = pin.is_some_and(|pin| peer.pin != pin);
+            peer.rekey = configured.is_some_and(|p| !p.takes(&peer.pin));
         }
     }
 

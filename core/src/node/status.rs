@@ -29,6 +29,7 @@ impl Node {
             return;
         }
         let answer = match question {
+            Question::Reload => return self.reload(conn, ticket, out),
             Question::Status => Answer::Status(Box::new(self.status(now))),
             Question::Progress(seq) => Answer::Progress(self.sent(*seq)),
             Question::Stop => {

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use crate::act::{self, Report};
 use crate::code::{Cause, Refusal};
+use crate::config::Config;
 use crate::id::{BatchNo, BlobNo, ConnId, Epoch, ReadNo, SegmentId, Seq, SiteNo};
 use crate::inbox::{ExportJob, ExportStep};
 use crate::ledger::keys_upkeep::RuleId;
@@ -115,6 +116,15 @@ pub enum Input {
         /// So far, in milliseconds.
         ahead: u64,
     },
+    /// The configuration was read again, or could not be.
+    Reconfigure {
+        /// The number of [`Action::Reload`]; 0 when no client asked.
+        reload: u64,
+        /// What to go by from now on; `None` changes nothing.
+        config: Option<Box<Config>>,
+        /// Sessions were judged by authorities that are believed no longer: all are renewed.
+        renew: bool,
+    },
     /// How far the system clock is ahead of effective time by now ([`crate::time::EffectiveClock::skew`]):
     /// signatures are judged by the system clock.
     Skew {
@@ -149,6 +159,8 @@ pub enum Action {
     },
     /// A task for the exporter; answered by [`Input::Export`].
     Export(Box<ExportJob>),
+    /// Read the configuration again; answered by [`Input::Reconfigure`] with this number.
+    Reload(u64),
     /// Something an operator may want to see.
     Note(Note),
     /// Everything is settled after [`Input::Stop`].
@@ -315,6 +327,8 @@ pub enum Question {
     Unwatch(RuleId, Vec<PathHash>),
     /// The clock is right: what a step of it has held goes on.
     ConfirmClock,
+    /// Read the configuration again.
+    Reload,
 }
 
 /// BLAKE3 of a path below a watched directory.
@@ -341,6 +355,8 @@ pub enum Answer {
     Unwatched(u64),
     /// To [`Question::ConfirmClock`]: whether it was doubted.
     ClockConfirmed(bool),
+    /// To [`Question::Reload`]: the number under which the reader of the configuration keeps what became of it.
+    Reloaded(u64),
 }
 
 /// The node at a glance; never the result of a scan.

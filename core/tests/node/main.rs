@@ -19,6 +19,7 @@ mod pace;
 mod receipts;
 mod receive;
 mod reconcile;
+mod reconfigure;
 mod relay;
 mod room;
 mod routes;

@@ -43,6 +43,8 @@ pub struct Site {
     pub told: VecDeque<(ConnId, SessionCommand)>,
     pub notes: Vec<Note>,
     pub dials: Vec<String>,
+    /// Reloads that clients asked for.
+    pub reloads: Vec<u64>,
     /// Tasks for the exporter that were not answered yet.
     pub exports: VecDeque<consign_core::inbox::ExportJob>,
     pub halted: Option<String>,
@@ -97,6 +99,7 @@ impl Site {
             told: VecDeque::new(),
             notes: Vec::new(),
             dials: Vec::new(),
+            reloads: Vec::new(),
             exports: VecDeque::new(),
             halted: None,
             drained: false,
@@ -159,6 +162,7 @@ impl Site {
                 self.inbox.extend(self.store.errand(errand));
             }
             Action::Dial { name, .. } => self.dials.push(name),
+            Action::Reload(number) => self.reloads.push(number),
             Action::Export(job) => self.exports.push_back(*job),
             Action::Note(note) => self.notes.push(note),
             Action::Drained => self.drained = true,

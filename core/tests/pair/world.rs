@@ -263,6 +263,7 @@ impl World {
             }
             Action::Dial { name, .. } => self.dial(i, &name),
             Action::Note(note) => self.write_down(i, note),
+            Action::Reload(_) => {}
             Action::Export(job) => panic!("no site here has a rule: {job:?}"),
             Action::Drained => {}
             Action::Halt(why) => panic!("{} halted: {why}", self.sites[i].config.name),

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use consign_core::config::{Config, PeerConfig};
-use consign_core::driver::{LocalListener, MakeSession, NoExporter, Parts, Running};
+use consign_core::driver::{LocalListener, MakeSession, NoExporter, NoReloader, Parts, Running};
 use consign_core::id::{ConnId, ReadNo};
 use consign_core::ledger::read::{ReadRequest, Recovery};
 use consign_core::link::Timeouts;
@@ -260,6 +260,7 @@ pub fn parts(ca: &Ca, store: Arc<TestStore>, observe: Arc<dyn Fn(&Note) + Send +
         node: node("beta", "", 5_000),
         store,
         exporter: Arc::new(NoExporter),
+        reloader: Arc::new(NoReloader::default()),
         tls: ca.setup(&ca.site("beta")),
         peers: vec![listen()],
         peer_session: echo(),

@@ -10,6 +10,7 @@ use crate::admin::acts::Acted;
 use crate::admin::exports::Done;
 use crate::admin::metrics;
 use crate::admin::refusal::No;
+use crate::admin::reloads::Reloaded;
 use crate::admin::route::Route;
 use crate::admin::shapes::{Clock, Peers, Status, Stopping};
 
@@ -105,6 +106,11 @@ impl AdminSession {
             {
                 let shape = Clock { schema: "consign.clock/1".into(), was_held: *held };
                 self.shape(now, 200, &[], &shape, out);
+            }
+            (Task::Ask(asked, Route::Reload), Answer::Reloaded(number)) if asked == ticket => {
+                let shape = self.context.reloads.take(*number).unwrap_or_else(Reloaded::nobody);
+                let status = if shape.ok { 200 } else { 422 };
+                self.shape(now, status, &[], &shape, out);
             }
             (Task::Ask(asked, _), Answer::Exports(count) | Answer::Unwatched(count))
                 if asked == ticket =>

@@ -1,8 +1,8 @@
 //! Files that `init` makes: never over existing ones, and all of them or none.
 
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::config::FILE_NAME;
@@ -108,22 +108,4 @@ fn failure(path: &Path, e: &io::Error) -> Failure {
 
 fn is_empty_dir(dir: &Path) -> bool {
     std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none())
-}
-
-/// Replaces a file's text; a crash leaves the old or the new one.
-pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let mode = path.metadata()?.permissions().mode() & 0o7777;
-    let new = path.with_extension("toml.new");
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
-    let written = file
-        .write_all(text.as_bytes())
-        .and_then(|()| file.set_permissions(Permissions::from_mode(mode)))
-        .and_then(|()| file.sync_all())
-        .and_then(|()| std::fs::rename(&new, path));
-    if let Err(e) = written {
-        let _ = std::fs::remove_file(&new);
-        return Err(e);
-    }
-    let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(dir)?.sync_all()
 }

@@ -132,3 +132,17 @@ fn shards_have_a_line_where_pickup_is_used() {
     let line = "pickup  3.0 MiB of 10.0 GiB      1,200 waiting, 1,200 stored      1 node here\n";
     assert!(text(&used, None, now()).contains(line), "{}", text(&used, None, now()));
 }
+
+#[test]
+fn a_reload_that_was_refused_and_files_that_do_not_fit_are_said() {
+    let mut status = status();
+    status.reload.at = Some("2026-11-30T18:44:05.000Z".into());
+    status.certificate_files = "CN0314: the private key does not belong to the certificate".into();
+    let said = text(&status, None, now());
+    for word in ["the last reload was refused: consign config check", "CN0314: the private key"] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    (status.reload.ok, status.certificate_files) = (true, String::new());
+    let said = text(&status, None, now());
+    assert!(!said.contains("reload") && !said.contains("CN0314"), "{said}");
+}

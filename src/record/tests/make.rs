@@ -195,7 +195,7 @@ fields! {
     InflightFound { peer, seq, epoch, rows }
     Recovery { meta, peers, counters, inflight, doomed, incoming, quarantined, clients }
     ReadAnswer { as_of, body }
-    PeerConfig { name, address, pin, inbound_quota, rate_limit, window }
+    PeerConfig { name, address, pin, more_pins, inbound_quota, rate_limit, window }
     Route { to, via }
     Config {
         name, peers, routes, inbox, success_condition, evict_on_relay, keep_relayed, remember_for,
@@ -261,6 +261,7 @@ variants! {
         Question::InboxRetry(Make::make(g)),
         Question::Unwatch(Make::make(g), Make::make(g)),
         { let _ = g; Question::ConfirmClock },
+        { let _ = g; Question::Reload },
     }
     Answer: g {
         Answer::Lookup(Make::make(g)),
@@ -350,6 +351,7 @@ variants! {
         with!(g, Input::Export { job, step }),
         with!(g, Input::Clock { ahead }),
         with!(g, Input::Skew { ahead }),
+        with!(g, Input::Reconfigure { reload, config, renew }),
         { let _ = g; Input::Timer },
         { let _ = g; Input::Turn },
         { let _ = g; Input::Stop },

@@ -149,6 +149,7 @@ impl Site {
             Action::Halt(why) => panic!("halted: {why}"),
             Action::Command(..)
             | Action::Dial { .. }
+            | Action::Reload(_)
             | Action::Export(_)
             | Action::Note(_)
             | Action::Drained => return,

@@ -406,7 +406,7 @@ impl World {
             Action::Errand(errand) => return self.errand(i, errand),
             Action::Dial { site: to, .. } => site.dials.push_back(to),
             // No site of these worlds has an inbox rule.
-            Action::Export(_) => {}
+            Action::Reload(_) | Action::Export(_) => {}
             Action::Note(note) => self.watch.see(self.now, i, &Seen::Note(&note))?,
             Action::Drained => {}
             Action::Halt(_) if self.nth.is_some() => self.crash(i, Death::Halted)?,

@@ -78,7 +78,8 @@ impl Node {
     fn change_peer(&mut self, now: Now, site: SiteNo, act: &Act, out: &mut Vec<Action>) {
         let name = self.name_of(site);
         let pin = self.new_pin(&name, act);
-        let configured = self.config.peers.iter().find(|p| p.name == name).and_then(|p| p.pin);
+        let configured = self.config.peers.iter().find(|p| p.name == name);
+        let taken = configured.is_none_or(|p| p.takes(&pin));
         let Some(peer) = self.peers.get_mut(&site) else { return };
         if act.action == act::Action::Flush {
             peer.is_alive();
@@ -87,7 +88,7 @@ impl Node {
             return;
         }
         if act.action == act::Action::Rekey {
-            peer.rekey = configured.is_some_and(|c| c.as_slice() != pin.as_slice());
+            peer.rekey = !taken;
             peer.pin = pin;
             if !peer.rekey {
                 peer.is_alive();

@@ -1,0 +1,154 @@
+//! Another configuration while the node runs: one step, so that nothing is judged half by the old one and half by the new.
+//!
+//! A peer that is gone from it loses its session at once; what is owed to it stays where it is, orphaned and visible, as
+//! it would be after a start. A peer that is new, or back, is dialled, and what is still owed to it goes out.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::Node;
+use super::types::{Action, Answer};
+use crate::code::Goodbye;
+use crate::config::{Config, PeerConfig};
+use crate::id::{ConnId, SiteNo, TransferNo};
+use crate::schedule::Ahead;
+use crate::session::SessionCommand;
+use crate::time::Now;
+
+/// How long sessions may go on that were judged by authorities which are believed no longer.
+const RENEWAL: Duration = Duration::from_secs(50);
+
+/// Reloads that were asked for, and who waits for them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Reloads {
+    last: u64,
+    waiting: BTreeMap<u64, (ConnId, TransferNo)>,
+}
+
+impl Reloads {
+    /// That connection is gone.
+    pub fn forget(&mut self, conn: ConnId) {
+        self.waiting.retain(|_, (asked, _)| *asked != conn);
+    }
+}
+
+impl Node {
+    /// A client wants the configuration to be read again.
+    pub(super) fn reload(&mut self, conn: ConnId, ticket: TransferNo, out: &mut Vec<Action>) {
+        self.reloads.last += 1;
+        self.reloads.waiting.insert(self.reloads.last, (conn, ticket));
+        out.push(Action::Reload(self.reloads.last));
+    }
+
+    /// What became of a reload; a configuration that the node cannot go by changes nothing.
+    pub(super) fn reconfigure(
+        &mut self,
+        now: Now,
+        reload: u64,
+        config: Option<Box<Config>>,
+        renew: bool,
+        out: &mut Vec<Action>,
+    ) {
+        if let Some(new) = config {
+            let new = self.config.with_live(&new);
+            if new != self.config && new.faults().is_empty() {
+                self.swap(now, new, out);
+            }
+        }
+        if renew {
+            self.renew_sessions(now);
+        }
+        self.more = true;
+        if let Some((conn, ticket)) = self.reloads.waiting.remove(&reload) {
+            let answer = Answer::Reloaded(reload).into();
+            out.push(Action::Command(conn, SessionCommand::Answer { ticket, answer }));
+        }
+    }
+
+    fn swap(&mut self, now: Now, new: Config, out: &mut Vec<Action>) {
+        let old = core::mem::replace(&mut self.config, new);
+        let stays = |name: &str| self.config.peers.iter().any(|p| p.name == name);
+        let gone = self.peers.values().filter(|p| p.known && !stays(&p.name));
+        let gone: Vec<SiteNo> = gone.map(|p| p.site).collect();
+        for site in gone {
+            self.peer_leaves(now, site, out);
+        }
+        if old.peers.is_empty() && !self.config.peers.is_empty() {
+            self.reconcile.look_again();
+        }
+        for known in self.config.peers.clone() {
+            let before = old.peers.iter().find(|p| p.name == known.name);
+            if before != Some(&known) {
+                self.peer_is(now, &known, before, out);
+            }
+        }
+    }
+
+    fn peer_leaves(&mut self, now: Now, site: SiteNo, out: &mut Vec<Action>) {
+        let Some(peer) = self.peers.get_mut(&site) else { return };
+        peer.known = false;
+        peer.rekey = false;
+        peer.address.clear();
+        peer.rate = None;
+        peer.contact = Default::default();
+        let session = peer.session;
+        let why = "it is not among relay.known_peers any more";
+        if let Some(conn) = session {
+            self.end_session(now, conn, Goodbye::UnknownPeer, why, out);
+        }
+    }
+
+    /// A peer is new, back, or other than before.
+    fn peer_is(
+        &mut self,
+        now: Now,
+        known: &PeerConfig,
+        before: Option<&PeerConfig>,
+        out: &mut Vec<Action>,
+    ) {
+        let row = |node: &Node, site| {
+            node.peers.get(&site).map(|p| (p.pin.clone(), p.forgotten)).unwrap_or_default()
+        };
+        let had = self.sites.get(&known.name).map(|site| row(self, *site));
+        let stuck = self.sites.get(&known.name).and_then(|site| self.peers.get(site));
+        let stuck = stuck.is_some_and(|p| p.rekey);
+        let site = self.meet(known);
+        if had != Some(row(self, site)) {
+            self.put_peer(site);
+        }
+        let Some(peer) = self.peers.get_mut(&site) else { return };
+        let freed = stuck && !peer.rekey;
+        if freed || before.is_none_or(|b| b.address != known.address) {
+            peer.is_alive();
+            if !peer.rekey {
+                peer.last_error.clear();
+            }
+        }
+        let (rekey, rate) = (peer.rekey, peer.rate);
+        let Some(conn) = peer.session else { return };
+        let Some(session) = self.conns.get_mut(&conn).and_then(|c| c.peer.as_mut()) else {
+            return;
+        };
+        if rekey || !known.takes(&session.fingerprint) {
+            let why = "its certificate is not the pinned one any more";
+            return self.end_session(now, conn, Goodbye::UnknownPeer, why, out);
+        }
+        if before.is_none_or(|b| b.rate_limit != rate) {
+            session.ahead = Ahead::new(rate);
+            // So fast that it is none.
+            let pace = SessionCommand::Pace(rate.unwrap_or(u64::MAX));
+            out.push(Action::Command(conn, pace));
+        }
+    }
+
+    /// Every session takes nothing new on and ends within a minute; peers that are welcome still come back at once.
+    fn renew_sessions(&mut self, now: Now) {
+        let end = now.mono.after(RENEWAL);
+        for peer in self.conns.values_mut().filter_map(|conn| conn.peer.as_mut()) {
+            peer.retires_at = peer.retires_at.min(now.mono);
+            peer.ends_at = peer.ends_at.min(end);
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! `consign reload` and SIGHUP on running sites: all of a configuration or nothing of it, and certificates that are replaced.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Output;
+
+use base64::Engine as _;
+use rustix::process::Signal;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::site::{RUNTIMES, Site, consign, content, pair};
+use crate::{http, wait};
+
+fn said(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn edit(site: &Site, change: impl FnOnce(&str) -> String) {
+    let text = fs::read_to_string(site.config()).expect("it is there");
+    fs::write(site.config(), change(&text)).expect("written");
+}
+
+/// Sets a key whose default stands in the file as a comment.
+fn set(site: &Site, key: &str, value: &str) {
+    edit(site, |text| {
+        let line = text.lines().find(|line| {
+            let line = line.strip_prefix("# ").unwrap_or(line);
+            line.starts_with(&format!("{key} = "))
+        });
+        text.replace(line.expect("the key is in the file"), &format!("{key} = {value}"))
+    });
+}
+
+fn reload(site: &Site) -> Output {
+    let socket = site.socket();
+    site.run(&["--socket", socket.to_str().expect("a path"), "reload"])
+}
+
+fn metric(site: &Site, name: &str) -> u64 {
+    let reply = http::get(&site.socket(), "/metrics").expect("it answers");
+    let text = said(&reply.body);
+    let line = text.lines().find(|line| line.starts_with(&format!("{name} ")));
+    let value = line.unwrap_or_else(|| panic!("{name}: {text}")).rsplit(' ').next();
+    value.and_then(|v| v.parse().ok()).expect("a number")
+}
+
+fn peer(site: &Site, name: &str) -> Value {
+    let status = site.status();
+    let peers = status["peers"].as_array().expect("peers");
+    peers.iter().find(|p| p["name"] == name).cloned().unwrap_or(Value::Null)
+}
+
+fn known(site: &Site) -> String {
+    format!("\n[[relay.known_peers]]\nname = \"{}\"\naddress = \"{}\"\n", site.name, site.address)
+}
+
+#[test]
+fn a_peer_that_is_added_gets_segments_and_one_that_is_removed_is_cut_off() {
+    for runtime in RUNTIMES {
+        let (mut alpha, mut beta) = pair(runtime);
+        let mut gamma = Site::at(alpha.folder(), "gamma", runtime);
+        gamma.init(&[&alpha], Some(&alpha));
+        for site in [&mut alpha, &mut beta, &mut gamma] {
+            site.serve();
+        }
+        let before = fs::read_to_string(alpha.config()).expect("it is there");
+        edit(&alpha, |text| format!("{text}{}", known(&gamma)));
+        let output = reload(&alpha);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let line = format!("changed: relay.known_peers.gamma added, {}", gamma.address);
+        assert_eq!(said(&output.stdout).trim_end(), line);
+        let reply = http::post(&alpha.socket(), "/v1/segments?name=g&to=gamma", b"hello");
+        let body = said(&reply.expect("it answers").body);
+        let value: Value = serde_json::from_str(&body).expect("JSON");
+        let id = value["id"].as_str().unwrap_or_else(|| panic!("{body}"));
+        assert_eq!(gamma.arrival(id), b"hello");
+        alpha.settled("gamma");
+        // It leaves again: its session ends, and nothing is said to beta, whose session goes on.
+        wait::until_true("a session with beta", || peer(&alpha, "beta")["up"] == true);
+        let epoch = peer(&alpha, "beta")["epoch"].clone();
+        fs::write(alpha.config(), before).expect("written");
+        alpha.signal(Signal::HUP);
+        wait::until_true("gamma to be cut off", || {
+            let gamma = peer(&alpha, "gamma");
+            gamma["known"] == false && gamma["up"] == false
+        });
+        wait::until_true("gamma to notice", || peer(&gamma, "alpha")["up"] == false);
+        assert_eq!(peer(&alpha, "beta")["epoch"], epoch);
+        let reply = http::post(&alpha.socket(), "/v1/segments?name=h&to=gamma", b"hello");
+        assert!(reply.expect("it answers").status >= 400, "nobody there by that name");
+        for mut site in [alpha, beta, gamma] {
+            site.stop();
+        }
+    }
+}
+
+#[test]
+fn a_broken_file_keeps_the_old_configuration_whole() {
+    let (mut alpha, _) = pair("std");
+    alpha.expects_errors = true;
+    alpha.serve();
+    let limit = alpha.status()["storage"]["limit"].clone();
+    assert_eq!(metric(&alpha, "consign_config_last_reload_successful"), 1, "the start counts");
+    set(&alpha, "max_bytes", "\"7GiB\"");
+    set(&alpha, "max_retries", "0");
+    edit(&alpha, |text| format!("{text}\n[extra]\nx = 1\n"));
+    let output = reload(&alpha);
+    assert_eq!(output.status.code(), Some(78), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    let checked = alpha.run(&["config", "check"]);
+    assert_eq!(said(&output.stderr), said(&checked.stderr), "as `config check` shows it");
+    assert!(said(&output.stderr).contains("2 errors in "), "{output:?}");
+    assert_eq!(alpha.status()["storage"]["limit"], limit, "half of it would be worse");
+    let status = alpha.status()["reload"].clone();
+    assert_eq!(status["ok"], false, "{status}");
+    assert!(status["problem"].as_str().is_some_and(|p| p.starts_with("CN0206")), "{status}");
+    assert_eq!(metric(&alpha, "consign_config_last_reload_successful"), 0);
+    // What does not parse at all, by signal.
+    fs::write(alpha.config(), "[node\n").expect("written");
+    alpha.signal(Signal::HUP);
+    wait::until_true("the second refusal", || {
+        alpha.status()["reload"]["problem"].as_str().is_some_and(|p| p.starts_with("CN0202"))
+    });
+    alpha.stop();
+}
+
+#[test]
+fn a_good_file_holds_at_once_and_what_needs_a_restart_is_named_and_waits() {
+    for runtime in RUNTIMES {
+        let (mut alpha, _) = pair(runtime);
+        alpha.serve();
+        let started = metric(&alpha, "consign_config_last_reload_success_timestamp_seconds");
+        assert!(started > 1_700_000_000, "{started}");
+        set(&alpha, "max_bytes", "\"7GiB\"");
+        set(&alpha, "ledger_max", "\"3GiB\"");
+        set(&alpha, "header_timeout", "\"20s\"");
+        let output = reload(&alpha);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let lines = "changed: storage.max_bytes 100GiB -> 7GiB\n\
+                     changed: storage.ledger_max 64GiB -> 3GiB\n\
+                     needs restart: limits.header_timeout\n";
+        assert_eq!(said(&output.stdout), lines);
+        let status = alpha.status();
+        assert_eq!(status["storage"]["limit"], 7_u64 << 30);
+        assert_eq!(status["ledger"]["limit"], 3_u64 << 30);
+        assert_eq!(status["reload"]["restart"][0], "limits.header_timeout");
+        let output = reload(&alpha);
+        assert_eq!(said(&output.stdout), "needs restart: limits.header_timeout\n", "still");
+        // The same by signal, and back.
+        set(&alpha, "max_bytes", "\"8GiB\"");
+        set(&alpha, "header_timeout", "\"10s\"");
+        alpha.signal(Signal::HUP);
+        wait::until_true("8GiB", || alpha.status()["storage"]["limit"] == 8_u64 << 30);
+        assert_eq!(said(&reload(&alpha).stdout), "nothing has changed\n");
+        assert!(alpha.log().contains("changed: storage.max_bytes 7GiB -> 8GiB"), "{}", alpha.log());
+        alpha.stop();
+    }
+}
+
+/// SHA-256 of the first certificate of a PEM file, as the configuration words it.
+fn fingerprint(path: &Path) -> String {
+    let text = fs::read_to_string(path).expect("a certificate");
+    let lines = text.lines().skip_while(|l| !l.starts_with("-----BEGIN CERT")).skip(1);
+    let body: String = lines.take_while(|l| !l.starts_with("-----END")).collect();
+    let der = base64::engine::general_purpose::STANDARD.decode(body).expect("base64");
+    let digest: [u8; 32] = Sha256::digest(&der).into();
+    format!("sha256:{}", digest.iter().map(|b| format!("{b:02x}")).collect::<String>())
+}
+
+/// Another pair for a site, signed by the authority of `authority`; where it lies.
+fn renewed(site: &Site, authority: &Site) -> std::path::PathBuf {
+    let dir = site.folder().path().join(format!("{}-renewed", site.name));
+    let mut command = consign();
+    command.arg("init").arg(&dir).args(["--name", &site.name]).arg("--ca").arg(&authority.dir);
+    let output = command.output().expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    dir
+}
+
+fn own(site: &Site) -> Value {
+    site.status()["certificates"][0].clone()
+}
+
+#[test]
+fn a_pair_is_replaced_half_by_half_without_a_gap() {
+    for runtime in RUNTIMES {
+        let (mut alpha, mut beta) = pair(runtime);
+        let fresh = renewed(&beta, &alpha);
+        let (old, new) =
+            (fingerprint(&beta.dir.join("node.pem")), fingerprint(&fresh.join("node.pem")));
+        assert_ne!(old, new);
+        let address = format!("address = \"{}\"", beta.address);
+        edit(&alpha, |text| {
+            text.replace(&address, &format!("{address}\nfingerprint = [\"{old}\", \"{new}\"]"))
+        });
+        alpha.serve();
+        beta.serve();
+        let id = alpha.accepted("before", &content(1, 10_000));
+        assert_eq!(beta.arrival(&id), content(1, 10_000));
+        assert_eq!(own(&beta)["fingerprint"], old.as_str());
+        let expires = own(&beta)["expires_seconds"].as_u64().expect("a time");
+        let text = said(&http::get(&beta.socket(), "/metrics").expect("it answers").body);
+        let line = format!(
+            "consign_certificate_expiry_timestamp_seconds{{certificate=\"own\"}} {expires}"
+        );
+        assert!(text.contains(&line), "{line}: {text}");
+        // The certificate first: it does not fit the key, and the old pair stays.
+        fs::copy(fresh.join("node.pem"), beta.dir.join("node.pem")).expect("copied");
+        wait::until_true("the half to be seen", || {
+            let problem = beta.status()["certificate_files"].clone();
+            problem.as_str().is_some_and(|p| p.starts_with("CN0314"))
+        });
+        assert_eq!(own(&beta)["fingerprint"], old.as_str());
+        let key = beta.dir.join("node.key");
+        fs::copy(fresh.join("node.key"), &key).expect("copied");
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("set");
+        wait::until_true("the new pair", || own(&beta)["fingerprint"] == new.as_str());
+        assert_eq!(beta.status()["certificate_files"], "");
+        assert!(beta.log().contains("certificate and key are new"), "{}", beta.log());
+        // A session made from now on shows the new one, which alpha takes as well.
+        alpha.stop();
+        alpha.serve();
+        let id = alpha.accepted("after", &content(2, 10_000));
+        assert_eq!(beta.arrival(&id), content(2, 10_000));
+        // The old pin may leave without `peers rekey`.
+        edit(&alpha, |text| text.replace(&format!("\"{old}\", "), ""));
+        let output = reload(&alpha);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let id = alpha.accepted("last", &content(3, 10_000));
+        assert_eq!(beta.arrival(&id), content(3, 10_000));
+        assert_eq!(peer(&alpha, "beta")["needs_rekey"], false);
+        alpha.stop();
+        beta.stop();
+    }
+}
+
+#[test]
+fn sessions_are_renewed_when_an_authority_is_believed_no_longer() {
+    let (mut alpha, mut beta) = pair("smol");
+    let other = Site::at(alpha.folder(), "other", "smol");
+    let mut command = consign();
+    let output = command.arg("init").arg(&other.dir).output().expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    alpha.serve();
+    beta.serve();
+    let id = alpha.accepted("before", &content(5, 5_000));
+    assert_eq!(beta.arrival(&id), content(5, 5_000));
+    alpha.settled("beta");
+    let epoch = peer(&alpha, "beta")["epoch"].clone();
+    let ca = alpha.dir.join("ca.pem");
+    let ours = fs::read_to_string(&ca).expect("an authority");
+    let theirs = fs::read_to_string(other.dir.join("ca.pem")).expect("an authority");
+    // Whether it is the reload that sees the file or the look at it a moment earlier makes no difference.
+    fs::write(&ca, format!("{ours}{theirs}")).expect("written");
+    let output = reload(&alpha);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(peer(&alpha, "beta")["epoch"], epoch, "one more costs no session");
+    fs::write(&ca, ours).expect("written");
+    let output = reload(&alpha);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    wait::until_true("another session", || {
+        let beta = peer(&alpha, "beta");
+        beta["up"] == true && beta["epoch"] != epoch
+    });
+    let id = alpha.accepted("after", &content(4, 5_000));
+    assert_eq!(beta.arrival(&id), content(4, 5_000));
+    alpha.stop();
+    beta.stop();
+}
+
+#[test]
+fn a_recorded_run_carries_its_reloads() {
+    let (mut alpha, _) = pair("std");
+    let file = alpha.folder().path().join("run.jsonl");
+    alpha.serve_args = vec!["--record".into(), file.clone().into()];
+    alpha.serve();
+    set(&alpha, "max_bytes", "\"7GiB\"");
+    assert_eq!(reload(&alpha).status.code(), Some(0));
+    alpha.stop();
+    let text = fs::read_to_string(&file).expect("a recording");
+    assert!(text.contains("{\"Reconfigure\":{\"reload\":1,"), "the input is in it");
+    let output = consign().arg("replay").arg(&file).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
