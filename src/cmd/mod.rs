@@ -1,11 +1,15 @@
 //! Subcommands, one file each.
 
 mod acts;
+pub mod assurance;
 pub mod audit;
 pub mod bench;
 pub mod clock;
 pub mod deadletter;
 pub mod demo;
+pub mod doctor;
+pub mod events;
+pub mod explain;
 pub mod fsck;
 pub mod get;
 pub mod hold;
@@ -13,16 +17,22 @@ pub mod inbox;
 pub mod init;
 pub mod ls;
 pub mod node;
+pub mod pages;
 pub mod peers;
 pub mod pickup;
+pub mod quota;
 pub mod replay;
+pub mod schema;
 mod screen;
 pub mod send;
 pub mod serve;
+pub mod shape;
 pub mod show;
 pub mod sim;
 pub mod status;
 pub mod stop;
+pub mod storage;
+pub mod top;
 pub mod watch;
 
 use crate::admin::ledger::IdPrefix;

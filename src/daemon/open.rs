@@ -21,6 +21,7 @@ use super::{Overrides, Ready, files, notes, pickup, record};
 use crate::admin::{self, AdminContext};
 use crate::cli::VERSION;
 use crate::config::Settings;
+use crate::events::Events;
 use crate::exit::{Exit, Failure};
 use crate::inbox::{self, Inbox};
 use crate::tls::Credentials;
@@ -66,7 +67,8 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
     let (web, web_at) = bind(settings.web.as_slice(), "listen.web")?;
     let (pickup, pickup_at) = pickup::open(settings, loaded.pickup, &loaded.own.hosts)?;
     let watch = WatchStates::new(&settings.watch);
-    let admin_session = admin_session(settings, &watch);
+    let events = Events::default();
+    let admin_session = admin_session(settings, &watch, &events);
     let exporter = Arc::new(Inbox::new(&settings.inbox, Box::new(store.content())));
     let mut locals = vec![(LocalListener::Unix(admin), admin_session.clone())];
     locals.extend(web.into_iter().map(|l| (LocalListener::Tcp(l), admin_session.clone())));
@@ -99,6 +101,7 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
         tap,
         observe: Arc::new(move |note| {
             notes::log(&name, note);
+            events.record(note);
             if let Some(observe) = &overrides.observe {
                 observe(note);
             }
@@ -123,7 +126,7 @@ fn peer_session(settings: &Settings) -> MakeSession {
     Arc::new(move |info| Box::new(PeerSession::new(info, config.clone())))
 }
 
-fn admin_session(settings: &Settings, watch: &WatchStates) -> MakeSession {
+fn admin_session(settings: &Settings, watch: &WatchStates, events: &Events) -> MakeSession {
     admin::make(AdminContext {
         version: VERSION.to_owned(),
         runtime: settings.runtime.word().to_owned(),
@@ -135,8 +138,10 @@ fn admin_session(settings: &Settings, watch: &WatchStates) -> MakeSession {
             body_rate: Some(settings.min_body_rate),
             ..Limits::default()
         },
+        success: settings.node.success_condition,
         inbox: inbox::described(&settings.inbox),
         watch: watch.clone(),
+        events: events.clone(),
         web_names: Vec::new(),
     })
 }
