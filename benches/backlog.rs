@@ -49,6 +49,7 @@ fn main() -> Res<()> {
     println!("  bar: < 1000 ms: {}", verdict(listening < Duration::from_secs(1)));
     println!("memory when it is ready: {} MiB of RssAnon", anon >> 20);
     println!("  bar: < 128 MiB: {}", verdict(anon < 128 << 20));
+    verbs(&alpha)?;
 
     let mut peak = anon;
     let mut looked = Instant::now();
@@ -75,6 +76,42 @@ fn main() -> Res<()> {
         peak >> 20,
         verdict(peak < 128 << 20)
     );
+    Ok(())
+}
+
+/// How long operators wait for an answer while a peer receives and what is stored is checked: whole
+/// processes, from their start to their end.
+fn verbs(site: &Real) -> Res<()> {
+    let newest = site.command(&["ls", "--json", "-n", "1"]).output()?;
+    let newest: serde_json::Value = serde_json::from_slice(&newest.stdout)?;
+    let id = newest["id"].as_str().ok_or("a segment")?.to_owned();
+    let asked: [(&[&str], bool); 6] = [
+        (&["status"], true),
+        (&["ls", "--limit", "50"], true),
+        (&["explain", &id], true),
+        (&["assurance", &id], true),
+        (&["quota"], true),
+        // Counts every delivery that waits, in slices.
+        (&["shape"], false),
+    ];
+    println!("\nanswers, the median and the longest of nine");
+    for (args, barred) in asked {
+        let mut times = Vec::new();
+        for _ in 0..9 {
+            let begun = Instant::now();
+            let output = site.command(args).output()?;
+            times.push(begun.elapsed());
+            if !output.status.success() {
+                return Err(format!("{args:?}: {output:?}").into());
+            }
+        }
+        times.sort();
+        let bar = match barred {
+            true => format!("; bar: < 50 ms: {}", verdict(times[4] < Duration::from_millis(50))),
+            false => String::new(),
+        };
+        println!("  {}: {} ms, {} ms{bar}", args[0], ms(times[4]), ms(times[8]));
+    }
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::cmd;
 use crate::config::{self, Faults, Layers, Settings};
@@ -76,6 +76,20 @@ enum Command {
     Show(cmd::show::ShowArgs),
     /// Shows the site and its peers: links, queues, dead letters, last errors
     Status(cmd::status::StatusArgs),
+    /// Explains a code, or what a segment waits for
+    Explain(cmd::explain::ExplainArgs),
+    /// Says who holds segments, and whether the copies here may be deleted
+    Assurance(cmd::assurance::AssuranceArgs),
+    /// Shows how old what waits is, by peer
+    Shape(cmd::shape::ShapeArgs),
+    /// Shows every quota and what is used of it
+    Quota(cmd::quota::QuotaArgs),
+    /// Shows what is stored, in what room and condition
+    Storage(cmd::storage::StorageArgs),
+    /// Shows what happens at the site, as it happens
+    Events(cmd::events::EventsArgs),
+    /// Shows the site on the whole terminal, again and again
+    Top(cmd::top::TopArgs),
     /// Fetches the content of a segment
     Get(cmd::get::GetArgs),
     /// Lists dead letters, queues them again, deletes them
@@ -114,6 +128,8 @@ enum Command {
     Stop(cmd::stop::StopArgs),
     /// Checks a data directory that no site runs on, and mends it
     Fsck(cmd::fsck::FsckArgs),
+    /// Looks at everything around a site that can be wrong, and packs it for others
+    Doctor(cmd::doctor::DoctorArgs),
     /// Shows two sites at work in this process
     Demo(cmd::demo::DemoArgs),
     /// Measures a relay between two sites on this machine
@@ -122,6 +138,18 @@ enum Command {
     Replay(cmd::replay::ReplayArgs),
     /// Lets networks live and fail on virtual time, from a seed, and checks every promise
     Sim(cmd::sim::SimArgs),
+    /// Prints the JSON Schema of what a command says with --json
+    Schema(cmd::schema::SchemaArgs),
+    /// Prints what a shell needs to complete commands and flags
+    Completions(cmd::pages::CompletionsArgs),
+    /// Writes manual pages
+    Man(cmd::pages::ManArgs),
+}
+
+/// The command line as clap knows it, for completions and manual pages.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
 }
 
 /// What can go wrong with a command.
@@ -204,6 +232,11 @@ fn usage(error: &clap::Error, json: bool) -> Exit {
 }
 
 fn dispatch(command: Command, global: &Global, socket: Option<PathBuf>) -> Result<Exit, Trouble> {
+    let command = match command {
+        // It has to go on where others end: without a configuration.
+        Command::Doctor(args) => return Ok(cmd::doctor::run(args, global, socket)?),
+        other => other,
+    };
     let at = || match socket {
         Some(socket) => Ok(socket),
         None => settings(global, &[]).map(|settings| settings.admin),
@@ -218,6 +251,13 @@ fn dispatch(command: Command, global: &Global, socket: Option<PathBuf>) -> Resul
         Command::Ls(args) => cmd::ls::run(args, global, &at()?)?,
         Command::Show(args) => cmd::show::run(args, global, &at()?)?,
         Command::Status(args) => cmd::status::run(args, global, &at()?)?,
+        Command::Explain(args) => cmd::explain::run(args, global, at)?,
+        Command::Assurance(args) => cmd::assurance::run(args, global, &at()?)?,
+        Command::Shape(args) => cmd::shape::run(args, global, &at()?)?,
+        Command::Quota(args) => cmd::quota::run(args, global, &at()?)?,
+        Command::Storage(args) => cmd::storage::run(args, global, &at()?)?,
+        Command::Events(args) => cmd::events::run(args, global, &at()?)?,
+        Command::Top(args) => cmd::top::run(args, global, &at()?)?,
         Command::Get(args) => cmd::get::run(args, global, &at()?)?,
         Command::Deadletter(command) => cmd::deadletter::run(command, global, &at()?)?,
         Command::Hold(args) => cmd::hold::hold(args, global, &at()?)?,
@@ -234,10 +274,14 @@ fn dispatch(command: Command, global: &Global, socket: Option<PathBuf>) -> Resul
         Command::Reload => cmd::reload::run(global, &at()?)?,
         Command::Stop(args) => cmd::stop::run(args, global, &at()?)?,
         Command::Fsck(args) => cmd::fsck::run(&args, global)?,
+        Command::Doctor(_) => unreachable!("it is run above"),
         Command::Demo(args) => cmd::demo::run(&args, global)?,
         Command::Bench(args) => cmd::bench::run(&args, global)?,
         Command::Replay(args) => cmd::replay::run(&args, global)?,
         Command::Sim(args) => cmd::sim::run(&args, global)?,
+        Command::Schema(args) => cmd::schema::run(&args, global)?,
+        Command::Completions(args) => cmd::pages::completions(&args, global, self::command())?,
+        Command::Man(args) => cmd::pages::man(&args, global, self::command())?,
     })
 }
 

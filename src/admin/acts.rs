@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use consign_core::act::{Act, Action, IdPrefix, Report, Selection};
@@ -14,7 +15,7 @@ use super::refusal::No;
 pub(super) const BODY_MAX: usize = 2 << 20;
 
 /// What an operator asks for (`POST /v1/acts`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ActRequest {
     /// `retry`, `purge`, `hold`, `unhold`, `release`, `hold_peer`, `release_peer`, `flush`, `forget`,
@@ -56,7 +57,7 @@ fn is_no(flag: &bool) -> bool {
 }
 
 /// What became of an act.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Acted {
     /// `consign.act/1`
     pub schema: String,
@@ -79,7 +80,7 @@ pub struct Acted {
 }
 
 /// How much was done for one peer.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Tally {
     /// The peer; empty for acts on segments.
     pub peer: String,
@@ -90,7 +91,7 @@ pub struct Tally {
 }
 
 /// Something an act left as it was.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Left {
     /// An id, or its beginning as it was given.
     pub id: String,

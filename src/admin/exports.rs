@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use consign_core::http::rfc3339;
@@ -20,7 +21,7 @@ const PAGE_ROWS: usize = 4_096;
 const PAGE: usize = 500;
 
 /// One export.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Export {
     /// `consign.export/1`
     pub schema: String,
@@ -53,7 +54,7 @@ pub struct Export {
 }
 
 /// A page of exports.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Exports {
     /// `consign.exports/1`
     pub schema: String,
@@ -64,7 +65,7 @@ pub struct Exports {
 }
 
 /// A file of a watched directory that was taken.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Watched {
     /// Its path below the directory, bytes in hex.
     pub path: String,
@@ -77,7 +78,7 @@ pub struct Watched {
 }
 
 /// A page of them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WatchedFiles {
     /// `consign.watched/1`
     pub schema: String,
@@ -88,7 +89,7 @@ pub struct WatchedFiles {
 }
 
 /// What an act came to.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Done {
     /// `consign.done/1`
     pub schema: String,

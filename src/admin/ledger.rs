@@ -99,7 +99,7 @@ impl IdPrefix {
     }
 
     /// The smallest key it can be the beginning of.
-    fn first_key(&self) -> Vec<u8> {
+    pub(super) fn first_key(&self) -> Vec<u8> {
         let digit = |d: u8| char::from(d).to_digit(16).unwrap_or(0) as u8;
         self.0
             .as_bytes()
@@ -420,6 +420,7 @@ fn segment(
         relayed_at: row.relayed_at.map(time),
         held: row.held,
         unplaced: row.unplaced == Some(true),
+        damaged: row.loss.is_some(),
         deliveries,
     })
 }
@@ -433,18 +434,18 @@ fn delivery(peer: String, row: &DeliveryRow, segment_held: bool, now: UnixMillis
         attempts: row.attempts,
         spent: row.spent,
         next_attempt_at: waits.then(|| time(row.next_attempt_after)),
-        last_error: match row.last_error {
-            0 => None,
-            number => Some(
-                Cause::from_number(number)
-                    .map_or_else(|| format!("code_{number}"), |cause| cause.word().into()),
-            ),
-        },
+        last_error: cause_word(row.last_error),
         since: time(row.since),
         claimed_at: row.claimed_at.map(time),
         sent: None,
         custody: None,
     }
+}
+
+/// The word of a cause by its number; 0 is none.
+pub(super) fn cause_word(number: u8) -> Option<String> {
+    let word = || Cause::from_number(number).map(|cause| cause.word().to_string());
+    (number != 0).then(|| word().unwrap_or_else(|| format!("code_{number}")))
 }
 
 fn time(ms: u64) -> String {

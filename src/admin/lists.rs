@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use consign_core::code::Cause;
@@ -44,7 +45,7 @@ pub(super) struct AuditListing {
 }
 
 /// A page of dead letters, oldest first.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Deadletters {
     /// `consign.deadletters/1`
     pub schema: String,
@@ -55,7 +56,7 @@ pub struct Deadletters {
 }
 
 /// A dead letter.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Deadletter {
     /// `consign.deadletter/1`
     pub schema: String,
@@ -80,7 +81,7 @@ pub struct Deadletter {
 }
 
 /// Dead letters in groups.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeadletterGroups {
     /// `consign.deadletter_groups/1`
     pub schema: String,
@@ -91,7 +92,7 @@ pub struct DeadletterGroups {
 }
 
 /// Dead letters of one reason and one peer.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Group {
     /// `consign.deadletter_group/1`
     pub schema: String,
@@ -110,7 +111,7 @@ pub struct Group {
 }
 
 /// A page of the audit, oldest first.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Audit {
     /// `consign.audit/1`
     pub schema: String,
@@ -121,7 +122,7 @@ pub struct Audit {
 }
 
 /// Who did what.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Record {
     /// `consign.audit_record/1`
     pub schema: String,
@@ -272,6 +273,11 @@ pub(super) fn groups(
     page.groups.sort_by(|a, b| (&a.reason, &a.peer).cmp(&(&b.reason, &b.peer)));
     page.next = next.map(after_text);
     Ok(page)
+}
+
+/// What may help against dead letters with this word for a reason.
+pub(crate) fn hint_of(word: &str, peer: &str) -> String {
+    hint(Cause::from_word(word), peer)
 }
 
 /// What may help against dead letters of this reason.

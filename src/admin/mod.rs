@@ -12,6 +12,10 @@
 //! | `GET /v1/deadletters/groups?after=&peer=&reason=&older=` | [`lists::DeadletterGroups`] |
 //! | `GET /v1/peers` | [`shapes::Peers`] |
 //! | `GET /v1/audit?limit=&after=&since=` | [`lists::Audit`], oldest first |
+//! | `GET /v1/assurance/{id}` | [`assurance::Assurance`], from receipts where it was evicted |
+//! | `GET /v1/assurance?limit=&after=&peer=&unmet=` | [`assurance::Assurances`], a page |
+//! | `GET /v1/shape?after=` | [`shape::Shape`], a slice |
+//! | `GET /v1/events?since=&limit=&wait=` | [`crate::events::EventPage`]; waits for an event where there is none yet |
 //! | `GET /metrics` | text for Prometheus |
 //! | `GET /v1/exports?all=&from=` | [`exports::Exports`], a page: what inbox rules have still to do, or everything |
 //! | `POST /v1/exports/run` | [`exports::Done`]: what is here already is given out too |
@@ -37,6 +41,7 @@
 //! names of this machine. docs/ADMIN.md has an example of each.
 
 pub mod acts;
+pub mod assurance;
 mod download;
 pub mod exports;
 pub mod ledger;
@@ -47,6 +52,7 @@ mod refusal;
 pub mod reloads;
 mod route;
 mod session;
+pub mod shape;
 pub mod shapes;
 #[cfg(test)]
 mod testing;
@@ -55,10 +61,12 @@ mod upload;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use consign_core::config::SuccessCondition;
 use consign_core::driver::MakeSession;
 use consign_core::http::Limits;
 use consign_core::ledger::keys_upkeep::RuleId;
 
+use crate::events::Events;
 use crate::watch::WatchStates;
 
 pub(crate) use download::digest_field;
@@ -81,10 +89,14 @@ pub struct AdminContext {
     /// How long heads may take, and how slow bodies may be, over TCP (`limits.header_timeout`,
     /// `limits.min_body_rate`). On the admin socket bodies may be as slow as a pipe.
     pub limits: Limits,
+    /// When a segment for everybody counts as relayed.
+    pub success: SuccessCondition,
     /// What inbox rules pick and where their files go.
     pub inbox: BTreeMap<RuleId, (String, String)>,
     /// How watched directories are doing.
     pub watch: WatchStates,
+    /// What has happened lately.
+    pub events: Events,
     /// Names besides `localhost`, `127.0.0.1` and `[::1]` under which the page may be asked for.
     pub web_names: Vec<String>,
 }

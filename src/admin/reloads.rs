@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -14,7 +15,7 @@ use consign_core::time::UnixMillis;
 const REPORTS: usize = 64;
 
 /// A key, or a peer, that holds another value.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ChangedKey {
     /// Dotted path, with the name of the peer where there are several.
     pub key: String,
@@ -27,7 +28,7 @@ pub struct ChangedKey {
 }
 
 /// What became of a reload.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Reloaded {
     /// `consign.reload/1`
     pub schema: String,
@@ -66,7 +67,7 @@ impl Reloaded {
 }
 
 /// The last reading of the configuration, in `status`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LastReload {
     /// When it was read; the start counts.
     pub at: Option<String>,
@@ -81,7 +82,7 @@ pub struct LastReload {
 }
 
 /// A certificate, in `status`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Certificate {
     /// `own`, or `authority`: the one of `tls.ca` that ends first.
     pub certificate: String,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use consign_core::code::Cause;
 use consign_core::http::{Method, Query, Request, Target};
-use consign_core::id::{Seq, unhex};
+use consign_core::id::{Seq, SiteNo, unhex};
 use consign_core::ledger::keys_upkeep::{RuleId, parse_export};
 use consign_core::node::PathHash;
 use consign_core::segment::{Class, Destinations, Meta, is_site_name};
@@ -14,10 +14,16 @@ use consign_core::session::WatchedFile;
 use consign_core::time::UnixMillis;
 
 use self::pickup::PickupRoute;
+use super::assurance::{self, Selection};
 use super::exports::{ExportListing, WatchListing};
 use super::ledger::{IdPrefix, Listing, Word};
 use super::lists::{self, AuditListing, DeadListing};
 use super::refusal::No;
+use super::shape;
+use crate::events::Wanted;
+
+/// How long a question may wait for an event: less than clients wait for any answer.
+const EVENT_WAIT_MAX: Duration = Duration::from_secs(50);
 
 /// What a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +50,10 @@ pub(super) enum Route {
     Watched(WatchListing),
     Unwatch(RuleId, Vec<PathHash>),
     Pickup(PickupRoute),
+    Assured(IdPrefix),
+    Assurances(Selection),
+    Shape(Option<(SiteNo, Seq)>),
+    Events(Wanted, Duration),
 }
 
 /// A segment without its content.
@@ -88,6 +98,10 @@ pub(super) fn route(request: &Request) -> Result<Route, No> {
         (["v1", "segments", id, "content"], true, _) => {
             prefix(id).and_then(|id| plain(Route::Content(id)))
         }
+        (["v1", "assurance"], true, _) => assurances(target.query).map(Route::Assurances),
+        (["v1", "assurance", id], true, _) => prefix(id).and_then(|id| plain(Route::Assured(id))),
+        (["v1", "shape"], true, _) => shape_after(target.query).map(Route::Shape),
+        (["v1", "events"], true, _) => events(target.query),
         (["v1", "exports"], true, _) => exports(target.query).map(Route::Exports),
         (["v1", "exports", "run"], _, true) => plain(Route::ExportRun),
         (["v1", "segments", id, "exports", "retry"], _, true) => {
@@ -112,6 +126,8 @@ pub(super) fn route(request: &Request) -> Result<Route, No> {
             | ["readyz"]
             | ["metrics"]
             | ["v1", "status" | "peers" | "deadletters" | "audit" | "exports" | "watched"]
+            | ["v1", "assurance" | "shape" | "events"]
+            | ["v1", "assurance", _]
             | ["v1", "deadletters", "groups"]
             | ["v1", "segments", _]
             | ["v1", "segments", _, "content"],
@@ -183,6 +199,38 @@ fn audit(query: &str) -> Result<AuditListing, No> {
         listing.since = Some(UnixMillis(ms));
     }
     Ok(listing)
+}
+
+fn assurances(query: &str) -> Result<Selection, No> {
+    let query = Query::parse(query, &["limit", "after", "peer", "unmet"]).map_err(No::of_fault)?;
+    let after = one(&query, "after")?
+        .map(|text| assurance::parse_after(text).ok_or_else(|| bad("where a page ended", text)))
+        .transpose()?;
+    Ok(Selection {
+        limit: limit(&query)?,
+        after,
+        peer: one(&query, "peer")?.map(String::from),
+        unmet: one(&query, "unmet")?.is_some(),
+    })
+}
+
+fn shape_after(query: &str) -> Result<Option<(SiteNo, Seq)>, No> {
+    let query = Query::parse(query, &["after"]).map_err(No::of_fault)?;
+    one(&query, "after")?
+        .map(|text| shape::parse_after(text).ok_or_else(|| bad("where a page ended", text)))
+        .transpose()
+}
+
+fn events(query: &str) -> Result<Route, No> {
+    let query = Query::parse(query, &["since", "limit", "wait"]).map_err(No::of_fault)?;
+    let since = one(&query, "since")?
+        .map(|text| text.parse().map_err(|_| bad("the id of an event", text)))
+        .transpose()?;
+    let wait = one(&query, "wait")?.map(seconds).transpose()?.unwrap_or_default();
+    if wait > EVENT_WAIT_MAX {
+        return Err(bad("at most 50 seconds", &wait.as_secs().to_string()));
+    }
+    Ok(Route::Events(Wanted { since, limit: limit(&query)? }, wait))
 }
 
 fn seconds(text: &str) -> Result<Duration, No> {

@@ -2,6 +2,8 @@
 
 mod admit;
 mod answer;
+mod begin;
+mod events;
 mod heard;
 mod pickup;
 
@@ -14,17 +16,17 @@ use consign_core::http::{Conn, Event, Held, Length, Method, Request};
 use consign_core::id::{BlobNo, Handle, Seq, TransferNo};
 use consign_core::node::Question;
 use consign_core::session::{ConnInfo, Session, SessionEvent, SessionInput, SessionOut};
-use consign_core::store::{Query, Snapshot, StoreEvent, StoreFault, StoreRequest};
+use consign_core::store::{StoreEvent, StoreFault};
 use consign_core::time::{Instant, Now};
 
 use self::admit::limits;
-use self::answer::{found, json, located, stopping};
+use self::answer::{found, located, stopping};
+use self::events::Waiting;
 use super::AdminContext;
 use super::acts;
+use super::assurance::Assurance;
 use super::download::{Download, Step};
-use super::exports;
-use super::ledger::{self, Located};
-use super::lists;
+use super::ledger::Located;
 use super::pickup::acts::PickupRequest;
 use super::refusal::No;
 use super::route::pickup::PickupRoute;
@@ -54,6 +56,8 @@ enum Task {
     Act(TransferNo),
     /// The same, about pickup.
     PickupAct(TransferNo, Box<PickupRequest>),
+    /// An event behind the one that was named, for a while.
+    Events(Waiting),
     /// Content on its way in.
     Upload(Box<Upload>),
     /// Content on its way out.
@@ -202,76 +206,6 @@ impl AdminSession {
         }
     }
 
-    /// The request is whole: asks whoever knows.
-    fn begin(&mut self, now: Now, route: Route, out: &mut SessionOut) {
-        let ticket = self.ticket();
-        match &route {
-            Route::Health => return self.text(now, 200, "ok\n", out),
-            Route::Status
-            | Route::Ready
-            | Route::Stop
-            | Route::ConfirmClock
-            | Route::Reload
-            | Route::Peers
-            | Route::Metrics
-            | Route::ExportRun
-            | Route::Unwatch(..) => {
-                let question = match &route {
-                    Route::Stop => Question::Stop,
-                    Route::ConfirmClock => Question::ConfirmClock,
-                    Route::Reload => Question::Reload,
-                    Route::ExportRun => Question::InboxRun,
-                    Route::Unwatch(rule, paths) => Question::Unwatch(*rule, paths.clone()),
-                    _ => Question::Status,
-                };
-                out.events.push(SessionEvent::Ask { ticket, question });
-                self.task = Task::Ask(ticket, route);
-                return;
-            }
-            Route::List(listing) => {
-                let (listing, wall) = (listing.clone(), now.wall);
-                query(ticket, out, move |s| json(&ledger::list(s, &listing, wall)?));
-            }
-            Route::Show(id) => {
-                let (id, wall) = (id.clone(), now.wall);
-                query(ticket, out, move |s| json(&ledger::show(s, &id, wall)?));
-            }
-            Route::Content(id) => {
-                let id = id.clone();
-                query(ticket, out, move |s| json(&ledger::locate(s, &id)?));
-            }
-            Route::Dead(listing) => {
-                let (listing, wall) = (listing.clone(), now.wall);
-                query(ticket, out, move |s| json(&lists::dead(s, &listing, wall)?));
-            }
-            Route::Groups(listing) => {
-                let (listing, wall) = (listing.clone(), now.wall);
-                query(ticket, out, move |s| json(&lists::groups(s, &listing, wall)?));
-            }
-            Route::Audit(listing) => {
-                let listing = listing.clone();
-                query(ticket, out, move |s| json(&lists::audit(s, &listing)?));
-            }
-            Route::Exports(listing) => {
-                let (listing, wall, context) = (listing.clone(), now.wall, self.context.clone());
-                query(ticket, out, move |s| {
-                    json(&exports::list(s, &listing, &context.inbox, wall)?)
-                });
-            }
-            Route::ExportRetry(id) => {
-                let id = id.clone();
-                query(ticket, out, move |s| json(&ledger::find(s, &id)?.map(|seq| seq.0)));
-            }
-            Route::Watched(listing) => {
-                let listing = listing.clone();
-                query(ticket, out, move |s| json(&exports::watched_files(s, &listing)?));
-            }
-            Route::Pickup(route) => self::pickup::ask(route, ticket, out),
-            Route::Submit(_) | Route::Act => unreachable!("its body comes first"),
-        }
-        self.task = Task::Query(ticket, route);
-    }
-
     fn store(&mut self, now: Now, event: StoreEvent, out: &mut SessionOut) {
         match event {
             StoreEvent::Queried { ticket, answer } => self.queried(now, ticket, answer, out),
@@ -352,11 +286,17 @@ impl AdminSession {
                     self.task = Task::Ask(ticket, Route::ExportRun);
                 }
             },
+            Route::Assured(_) => match found::<Assurance>(&bytes) {
+                Err(no) => self.refuse(now, &no, out),
+                Ok(assurance) => self.shape(now, 200, &[], &assurance, out),
+            },
             Route::Pickup(PickupRoute::Shard(_)) => match pickup::shown(&bytes) {
                 Err(no) => self.refuse(now, &no, out),
                 Ok(()) => self.body(now, 200, &[], &bytes, out),
             },
             Route::List(_)
+            | Route::Assurances(_)
+            | Route::Shape(_)
             | Route::Pickup(_)
             | Route::Dead(_)
             | Route::Groups(_)
@@ -364,6 +304,7 @@ impl AdminSession {
             | Route::Peers
             | Route::Metrics
             | Route::Act
+            | Route::Events(..)
             | Route::Exports(_)
             | Route::Watched(_)
             | Route::ExportRun
@@ -416,7 +357,7 @@ impl AdminSession {
             | Task::Progress(..)
             | Task::Act(_)
             | Task::PickupAct(..) => true,
-            Task::Idle | Task::Wait(_) | Task::Body(..) => false,
+            Task::Idle | Task::Wait(_) | Task::Body(..) | Task::Events(_) => false,
         };
         if !waits {
             self.drop_task(out);
@@ -447,6 +388,7 @@ impl Session for AdminSession {
                 if let Some(event) = self.conn.timer(now, &mut out.bytes) {
                     self.event(now, event, out);
                 }
+                self.look_for_events(now, out);
             }
             SessionInput::Command(command) => self.command(now, command, out),
             SessionInput::Store(event) => self.store(now, event, out),
@@ -461,7 +403,11 @@ impl Session for AdminSession {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        self.conn.next_deadline()
+        let looks = match &self.task {
+            Task::Events(waiting) => Some(waiting.look),
+            _ => None,
+        };
+        self.conn.next_deadline().into_iter().chain(looks).min()
     }
 
     fn wants_read(&self) -> bool {
@@ -475,19 +421,11 @@ impl Session for AdminSession {
             | Task::Ask(..)
             | Task::Query(..)
             | Task::Progress(..)
+            | Task::Events(_)
             | Task::Download(_) => true,
         };
         placed && self.held.len() < HELD_MAX
     }
-}
-
-fn query(
-    ticket: TransferNo,
-    out: &mut SessionOut,
-    read: impl FnOnce(&dyn Snapshot) -> Result<Vec<u8>, StoreFault> + Send + 'static,
-) {
-    let query: Query = Box::new(read);
-    out.requests.push(StoreRequest::Query { ticket, query });
 }
 
 #[cfg(test)]

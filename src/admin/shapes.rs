@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use consign_core::act::Action;
@@ -13,10 +14,13 @@ use consign_core::time::UnixMillis;
 
 use super::pickup::status::Pickup;
 use super::reloads::{Certificate, LastReload};
-use crate::watch::WatchState;
+
+mod small;
+
+pub use small::{Clock, Refused, Scrub, Stopping, Watch};
 
 /// What became of a submission.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Accepted {
     /// `consign.accepted/1`
     pub schema: String,
@@ -51,7 +55,7 @@ impl Accepted {
 }
 
 /// A segment with its deliveries.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Segment {
     /// `consign.segment/1`
     pub schema: String,
@@ -93,6 +97,9 @@ pub struct Segment {
     /// Whether every destination refused it as already relayed.
     #[serde(default)]
     pub unplaced: bool,
+    /// Whether its content here is known to be damaged or gone.
+    #[serde(default)]
+    pub damaged: bool,
     /// Deliveries, by site number.
     pub deliveries: Vec<Delivery>,
 }
@@ -103,7 +110,7 @@ impl Segment {
 }
 
 /// A delivery of a segment to one site.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Delivery {
     /// The site.
     pub peer: String,
@@ -129,7 +136,7 @@ pub struct Delivery {
 }
 
 /// A page of segments.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Segments {
     /// `consign.segments/1`
     pub schema: String,
@@ -145,7 +152,7 @@ impl Segments {
 }
 
 /// A node at a glance.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
     /// `consign.status/1`
     pub schema: String,
@@ -164,6 +171,9 @@ pub struct Status {
     /// Segments among them that every destination refused as already relayed.
     #[serde(default)]
     pub unplaced: u64,
+    /// When a segment for everybody counts as relayed: `one_peer` or `all_peers`.
+    #[serde(default)]
+    pub success_condition: String,
     /// Content.
     pub storage: Storage,
     /// The ledger.
@@ -209,23 +219,8 @@ pub struct Status {
     pub pickup: Pickup,
 }
 
-/// A watched directory.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Watch {
-    /// The directory.
-    pub dir: String,
-    /// Where its files go; empty is every known peer.
-    pub to: Vec<String>,
-    /// Files taken since the start.
-    pub taken: u64,
-    /// Files that are there and not taken.
-    pub waiting: u64,
-    /// Last trouble; empty when there is none.
-    pub error: String,
-}
-
 /// Peers by name.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Peers {
     /// `consign.peers/1`
     pub schema: String,
@@ -244,23 +239,8 @@ impl Peers {
     }
 }
 
-/// How far content was compared with its digests.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Scrub {
-    /// When the last pass over everything ended.
-    pub last: Option<String>,
-    /// Whether a pass is under way.
-    pub running: bool,
-    /// Pieces of content since the start.
-    pub items: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Segments whose content was found to be wrong or gone, since the start.
-    pub corrupt: u64,
-}
-
 /// Room for content.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Storage {
     /// Bytes charged.
     pub used: u64,
@@ -270,10 +250,19 @@ pub struct Storage {
     pub free: u64,
     /// Whether new content is refused for want of space.
     pub full: bool,
+    /// Bytes of the disk that stay free.
+    #[serde(default)]
+    pub min_free: u64,
+    /// Most segments, if there is a limit.
+    #[serde(default)]
+    pub max_segments: Option<u64>,
+    /// Largest segment, if there is a limit.
+    #[serde(default)]
+    pub max_segment: Option<u64>,
 }
 
 /// The ledger's own figures.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Ledger {
     /// Bytes in live pages.
     pub used: u64,
@@ -288,7 +277,7 @@ pub struct Ledger {
 }
 
 /// A peer at a glance.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Peer {
     /// Its name.
     pub name: String,
@@ -322,6 +311,12 @@ pub struct Peer {
     pub delivered: Count,
     /// Bytes sent of attempts in flight.
     pub sent: u64,
+    /// What it brought and is held here, with the bytes that are charged for it.
+    #[serde(default)]
+    pub inbound: Count,
+    /// Bytes it may have here, if there is a limit.
+    #[serde(default)]
+    pub inbound_quota: Option<u64>,
     /// When it will be dialled or offered again, if it is backing off.
     pub retry_at: Option<String>,
     /// When its contact window opens, if it is closed.
@@ -338,41 +333,12 @@ pub struct Peer {
 }
 
 /// Deliveries and their bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Count {
     /// How many.
     pub count: u64,
     /// Their bytes.
     pub bytes: u64,
-}
-
-/// An operator has said that the clock is right.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Clock {
-    /// `consign.clock/1`
-    pub schema: String,
-    /// Whether a step of it was waiting for that.
-    pub was_held: bool,
-}
-
-/// The node is stopping.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stopping {
-    /// `consign.stopping/1`
-    pub schema: String,
-    /// Always true.
-    pub stopping: bool,
-    /// The process that stops.
-    pub pid: u32,
-}
-
-/// A refusal.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refused {
-    /// Stable code.
-    pub code: String,
-    /// For people.
-    pub message: String,
 }
 
 impl Status {
@@ -392,11 +358,15 @@ impl Status {
             boot: node.boot,
             segments: node.segments,
             unplaced: node.unplaced,
+            success_condition: node.allowed.success.word().into(),
             storage: Storage {
                 used: node.used,
                 limit: node.limit,
                 free: node.space.free,
                 full: node.full,
+                min_free: node.allowed.min_free,
+                max_segments: node.allowed.max_segments,
+                max_segment: node.allowed.max_segment,
             },
             ledger: Ledger {
                 used: node.space.ledger,
@@ -434,13 +404,6 @@ fn counted<'w>(words: impl Iterator<Item = &'w str>, counts: &[u64]) -> BTreeMap
     words.map(String::from).zip(counts.iter().copied()).collect()
 }
 
-impl Watch {
-    fn of(state: WatchState) -> Watch {
-        let WatchState { dir, to, taken, waiting, error } = state;
-        Watch { dir, to, taken, waiting, error }
-    }
-}
-
 impl Peer {
     fn of(peer: &node::PeerStatus) -> Peer {
         let [queued, sending, delivered, backing_off, dead] =
@@ -460,6 +423,8 @@ impl Peer {
             dead,
             delivered,
             sent: peer.sending,
+            inbound: Count { count: peer.inbound.count, bytes: peer.inbound.bytes },
+            inbound_quota: peer.inbound_quota,
             retry_at: time(peer.retry_at),
             opens_at: time(peer.opens_at),
             next_due: time(peer.next_due),

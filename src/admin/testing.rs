@@ -92,8 +92,10 @@ pub(crate) fn context() -> AdminContext {
         inline_max: 65_536,
         reloads: Default::default(),
         limits: Limits::default(),
+        success: Default::default(),
         inbox: Default::default(),
         watch: Default::default(),
+        events: Default::default(),
         web_names: vec!["relay.example".into()],
     }
 }

@@ -1,12 +1,16 @@
 //! Subcommands, one file each.
 
 mod acts;
+pub mod assurance;
 pub mod audit;
 pub mod bench;
 pub mod clock;
 pub mod config;
 pub mod deadletter;
 pub mod demo;
+pub mod doctor;
+pub mod events;
+pub mod explain;
 pub mod fsck;
 pub mod get;
 pub mod hold;
@@ -14,17 +18,23 @@ pub mod inbox;
 pub mod init;
 pub mod ls;
 pub mod node;
+pub mod pages;
 pub mod peers;
 pub mod pickup;
+pub mod quota;
 pub mod reload;
 pub mod replay;
+pub mod schema;
 mod screen;
 pub mod send;
 pub mod serve;
+pub mod shape;
 pub mod show;
 pub mod sim;
 pub mod status;
 pub mod stop;
+pub mod storage;
+pub mod top;
 pub mod watch;
 
 use crate::admin::ledger::IdPrefix;

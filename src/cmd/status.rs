@@ -23,7 +23,7 @@ pub struct StatusArgs {
     pub watch: Option<Duration>,
 }
 
-fn interval(text: &str) -> Result<Duration, String> {
+pub(super) fn interval(text: &str) -> Result<Duration, String> {
     let time = humantime::parse_duration(text).map_err(|e| e.to_string())?;
     if time < Duration::from_millis(100) {
         return Err("it is shorter than 100ms".into());
@@ -68,7 +68,11 @@ fn show(
     Ok(())
 }
 
-fn text(status: &Status, before: Option<(&Status, Duration)>, now: SystemTime) -> String {
+pub(super) fn text(
+    status: &Status,
+    before: Option<(&Status, Duration)>,
+    now: SystemTime,
+) -> String {
     let up = human::duration(Duration::from_secs(status.up_seconds));
     let share = u128::from(status.ledger.used) * 1000 / u128::from(status.ledger.limit.max(1));
     let mut text = format!(

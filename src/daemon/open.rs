@@ -23,6 +23,7 @@ use crate::admin::reloads::Reloads;
 use crate::admin::{self, AdminContext};
 use crate::cli::VERSION;
 use crate::config::Settings;
+use crate::events::Events;
 use crate::exit::{Exit, Failure};
 use crate::inbox::{self, Inbox};
 use crate::tls::Credentials;
@@ -73,7 +74,8 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
     let peer_config = Arc::new(RwLock::new(peer_config(settings)));
     let reloads = Reloads::default();
     let watch = WatchStates::new(&settings.watch);
-    let admin_session = admin_session(settings, &watch, &reloads);
+    let events = Events::default();
+    let admin_session = admin_session(settings, &watch, &events, &reloads);
     let exporter = Arc::new(Inbox::new(&settings.inbox, Box::new(store.content())));
     let mut locals = vec![(LocalListener::Unix(admin), admin_session.clone())];
     locals.extend(web.into_iter().map(|l| (LocalListener::Tcp(l), admin_session.clone())));
@@ -117,6 +119,7 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
         tap,
         observe: Arc::new(move |note| {
             notes::log(&name, note);
+            events.record(note);
             if let Some(observe) = &observe {
                 observe(note);
             }
@@ -148,7 +151,12 @@ fn peer_session(config: Shared<SessionConfig>) -> MakeSession {
     })
 }
 
-fn admin_session(settings: &Settings, watch: &WatchStates, reloads: &Reloads) -> MakeSession {
+fn admin_session(
+    settings: &Settings,
+    watch: &WatchStates,
+    events: &Events,
+    reloads: &Reloads,
+) -> MakeSession {
     admin::make(AdminContext {
         version: VERSION.to_owned(),
         runtime: settings.runtime.word().to_owned(),
@@ -160,8 +168,10 @@ fn admin_session(settings: &Settings, watch: &WatchStates, reloads: &Reloads) ->
             body_rate: Some(settings.min_body_rate),
             ..Limits::default()
         },
+        success: settings.node.success_condition,
         inbox: inbox::described(&settings.inbox),
         watch: watch.clone(),
+        events: events.clone(),
         web_names: Vec::new(),
     })
 }

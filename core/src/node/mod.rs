@@ -71,6 +71,7 @@ mod tests;
 
 pub(crate) use accept::inline_charge;
 pub use recover::RecoverError;
+pub use status::Allowed;
 pub use types::{
     Action, Addressed, Answer, Input, Note, PathHash, PeerStatus, PickupStatus, Question,
     ReconcileSummary, ScrubStatus, Shared, Status,

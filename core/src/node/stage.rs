@@ -329,6 +329,11 @@ impl Stage {
         self.counters.get(&(site, INBOUND)).map_or(0, |row| row.bytes)
     }
 
+    /// Segments and bytes of what came from a peer, as they are in the ledger.
+    pub fn inbound_durable(&self, site: SiteNo) -> CounterRow {
+        self.durable.get(&(site, INBOUND)).copied().unwrap_or_default()
+    }
+
     pub fn intend(&mut self, intent: Intent) {
         self.intents.push(intent);
     }

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use super::peer::Peer;
 use super::types::{Action, Answer, PeerStatus, Question, Status};
 use super::{Mode, Node};
+use crate::config::SuccessCondition;
 use crate::id::{ConnId, Seq, TransferNo};
 use crate::ledger::rows::State;
 use crate::session::SessionCommand;
@@ -15,6 +16,19 @@ use crate::time::{Now, UnixMillis};
 
 const STATES: [State; 5] =
     [State::Scheduled, State::Inflight, State::Acked, State::Failed, State::Deadletter];
+
+/// What the configuration allows, for `status`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allowed {
+    /// Most segments (`storage.max_segments`).
+    pub max_segments: Option<u64>,
+    /// Largest segment in bytes (`storage.max_segment`).
+    pub max_segment: Option<u64>,
+    /// Bytes of the disk that stay free (`storage.min_free`).
+    pub min_free: u64,
+    /// When a segment for everybody counts as relayed (`relay.success_condition`).
+    pub success: SuccessCondition,
+}
 
 impl Node {
     pub(super) fn question(
@@ -61,6 +75,12 @@ impl Node {
             unplaced: self.stage.meta.unplaced,
             used: self.stage.meta.used,
             limit: self.config.max_bytes,
+            allowed: Allowed {
+                max_segments: self.config.max_segments,
+                max_segment: self.config.max_segment,
+                min_free: self.config.min_free,
+                success: self.config.success_condition,
+            },
             space: self.space,
             full: !matches!(self.mode, Mode::Normal) || self.short.is_some(),
             reconciling: !self.reconcile.is_done(),
@@ -83,6 +103,7 @@ impl Node {
         let wait = peer.dial_at.max(peer.claim_at);
         let waits = wait > now.mono;
         let oldest = peer.windows.iter().filter_map(|w| w.first());
+        let configured = self.config.peers.iter().find(|p| p.name == peer.name);
         let accepted = |seq: Seq| self.book.segment(seq).map(|s| UnixMillis(s.accepted_at));
         PeerStatus {
             name: peer.name.clone(),
@@ -98,6 +119,8 @@ impl Node {
             session: conn.filter(|c| c.ready.is_some()).map(|c| c.epoch),
             counters: STATES.map(|state| self.stage.counter(peer.site, state)),
             sending: peer.flights.values().map(|f| f.sent).sum(),
+            inbound: self.stage.inbound_durable(peer.site),
+            inbound_quota: configured.and_then(|p| p.inbound_quota),
             retry_at: waits.then(|| now.wall.after(wait.since(now.mono))),
             opens_at: hop.and_then(|hop| hop.contact.opens_at(now.wall)),
             next_due: peer.next_due(),

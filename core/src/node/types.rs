@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use super::status::Allowed;
 use crate::act::{self, Report};
 use crate::code::{Cause, Refusal};
 use crate::config::Config;
@@ -374,6 +375,8 @@ pub struct Status {
     pub used: u64,
     /// Bytes allowed.
     pub limit: u64,
+    /// What else the configuration allows.
+    pub allowed: Allowed,
     /// The disk.
     pub space: Space,
     /// Whether new content is refused for want of space.
@@ -475,6 +478,10 @@ pub struct PeerStatus {
     pub counters: [CounterRow; 5],
     /// Bytes sent of attempts in flight.
     pub sending: u64,
+    /// Segments and bytes of what it brought that are held, reserved or being removed.
+    pub inbound: CounterRow,
+    /// Bytes it may have here (`inbound_quota`).
+    pub inbound_quota: Option<u64>,
     /// When it will be dialled or offered again, if it is backing off.
     pub retry_at: Option<UnixMillis>,
     /// When its contact window opens, if it is closed (`window`).

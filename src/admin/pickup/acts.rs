@@ -2,6 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use consign_core::id::Sha256Digest;
@@ -15,7 +16,7 @@ use crate::admin::refusal::No;
 const WHY_MAX: usize = 1_024;
 
 /// What an operator asks for (`POST /v1/pickup/acts`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PickupRequest {
     /// `enrol_node`, `revoke_node`, `enrol_client`, `revoke_client`, `retry_shard`, `abandon_shard`.
@@ -34,7 +35,7 @@ pub struct PickupRequest {
 }
 
 /// What became of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PickupActed {
     /// `consign.pickup_act/1`
     pub schema: String,

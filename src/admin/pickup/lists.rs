@@ -2,6 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use consign_core::http::rfc3339;
@@ -35,7 +36,7 @@ pub(in crate::admin) struct ShardListing {
 }
 
 /// A page of nodes, by id.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Nodes {
     /// `consign.nodes/1`
     pub schema: String,
@@ -46,7 +47,7 @@ pub struct Nodes {
 }
 
 /// A node that picks shards up.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Node {
     /// `consign.node/1`
     pub schema: String,
@@ -63,7 +64,7 @@ pub struct Node {
 }
 
 /// A public key of a node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Key {
     /// 32 bytes in base64.
     pub key: String,
@@ -72,7 +73,7 @@ pub struct Key {
 }
 
 /// A page of clients, by name.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Clients {
     /// `consign.clients/1`
     pub schema: String,
@@ -83,7 +84,7 @@ pub struct Clients {
 }
 
 /// A client that may upload.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Client {
     /// `consign.client/1`
     pub schema: String,
@@ -96,7 +97,7 @@ pub struct Client {
 }
 
 /// A page of shards, in key order.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Shards {
     /// `consign.shards/1`
     pub schema: String,
@@ -107,7 +108,7 @@ pub struct Shards {
 }
 
 /// A shard in a list.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Shard {
     /// The file it is a part of.
     pub file_id: String,
@@ -134,7 +135,7 @@ pub struct Shard {
 }
 
 /// A shard with all that is known of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ShardShown {
     /// `consign.shard/1`
     pub schema: String,
@@ -162,7 +163,7 @@ pub struct ShardShown {
 }
 
 /// Digests of a shard, in hex.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Digests {
     /// SHA-256.
     #[serde(rename = "sha-256")]

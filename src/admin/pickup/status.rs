@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use consign_core::ledger::rows_pickup::ShardState;
 use consign_core::node::PickupStatus;
 use consign_core::pickup::PickupRefusal;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::admin::shapes::Count;
 
 /// Pickup at a glance.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Pickup {
     /// Shards by state, with the bytes that are held or reserved for them.
     pub shards: BTreeMap<String, Count>,

@@ -6,7 +6,8 @@ use consign_core::session::{SessionEvent, SessionOut};
 use consign_core::time::Now;
 
 use super::answer::json;
-use super::{AdminSession, Task, query};
+use super::begin::query;
+use super::{AdminSession, Task};
 use crate::admin::pickup::acts::{self, PickupActed};
 use crate::admin::pickup::lists::{self, ShardShown};
 use crate::admin::refusal::No;

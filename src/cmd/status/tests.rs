@@ -36,7 +36,7 @@ fn status() -> Status {
         runtime: "smol".into(),
         up_seconds: 360,
         segments: 14,
-        storage: Storage { used: 1_395_864_371, limit: 200 << 30, free: 1, full: false },
+        storage: Storage { used: 1_395_864_371, limit: 200 << 30, free: 1, ..Storage::default() },
         ledger: Ledger {
             used: 70_000_000,
             limit: 64 << 30,

@@ -1,0 +1,112 @@
+//! Ages by accept numbers.
+
+use consign_core::id::{BatchNo, BlobDigest, BodyNo, SegmentId};
+use consign_core::ledger::rows::{Body, MetaName, MetaRow, PeerRow};
+use consign_core::mem::MemStore;
+use consign_core::node::Input;
+use consign_core::segment::{Destinations, Meta};
+use consign_core::store::Batch;
+
+use super::*;
+
+const NOW: UnixMillis = UnixMillis(1_000_000_000);
+
+fn row(seq: u64, accepted_at: u64) -> SegmentRow {
+    SegmentRow {
+        id: SegmentId([seq as u8; 32]),
+        digest: BlobDigest([7; 32]),
+        size: 10,
+        body: Body::Inline(BodyNo(seq)),
+        meta: Meta::default(),
+        to: Destinations::All,
+        here: false,
+        origin: String::new(),
+        origin_seq: seq,
+        hops: 0,
+        accepted_at,
+        required: 1,
+        acked: 0,
+        relayed_at: None,
+        held: false,
+        from: 0,
+        loss: None,
+        let_go: None,
+        askers: Vec::new(),
+        unplaced: None,
+    }
+}
+
+/// A ledger with segments of these ages in seconds, the oldest first, all owed to beta and each second
+/// one to gamma.
+fn store(ages: &[u64]) -> MemStore {
+    let mut batch = Batch::new(BatchNo(1));
+    for (site, name) in [(1, "beta"), (2, "gamma")] {
+        let row = PeerRow {
+            name: name.into(),
+            pin: Vec::new(),
+            held: false,
+            last_acked: None,
+            forgotten: None,
+        };
+        batch.put(Table::Peers, &keys::site(SiteNo(site)), &row);
+    }
+    for (seq, age) in (10..).step_by(3).zip(ages) {
+        batch.put(Table::Segments, &keys::seq(Seq(seq)), &row(seq, NOW.0 - age * 1000));
+        batch.put_key(Table::Owed, &keys::peer_seq(SiteNo(1), Seq(seq)));
+        if seq % 2 == 0 {
+            batch.put_key(Table::Owed, &keys::peer_seq(SiteNo(2), Seq(seq)));
+        }
+    }
+    batch.put(Table::Meta, MetaName::Batch.key(), &MetaRow { value: 1 });
+    let mut store = MemStore::new();
+    store.set_capacity(1 << 40);
+    let done = store.commit(&batch);
+    assert!(matches!(done, Input::Committed { .. }), "{done:?}");
+    store
+}
+
+#[test]
+fn every_delivery_is_in_the_column_of_its_age() {
+    // At a bound it is the younger column: `<1m` has what is a minute old to the millisecond.
+    let ages = [90_000, 86_401, 86_400, 21_000, 3_000, 301, 300, 61, 60, 1];
+    let shape = slice(&store(&ages).snapshot(), None, NOW).unwrap();
+    assert_eq!((shape.limits.as_slice(), &shape.next), (&LIMITS[..], &None));
+    let beta = &shape.peers[0];
+    assert_eq!((beta.peer.as_str(), beta.total), ("beta", 10));
+    assert_eq!(beta.counts, [2, 2, 1, 1, 1, 1, 2]);
+    assert_eq!(shape.peers[1].total, 5);
+}
+
+#[test]
+fn slices_add_up_to_the_whole() {
+    let ages = [90_000, 7_000, 400, 100, 5];
+    let store = store(&ages);
+    let whole = slice(&store.snapshot(), None, NOW).unwrap();
+    let (mut after, mut counts, mut slices) = (None, [0; LIMITS.len() + 1], 0);
+    loop {
+        let part = counted(&store.snapshot(), after, NOW, 2).unwrap();
+        for peer in &part.peers {
+            for (sum, count) in counts.iter_mut().zip(&peer.counts) {
+                *sum += count;
+            }
+        }
+        slices += 1;
+        match part.next {
+            None => break,
+            Some(next) => after = parse_after(&next),
+        }
+    }
+    let total: u64 = whole.peers.iter().map(|peer| peer.total).sum();
+    assert_eq!((counts.iter().sum::<u64>(), slices), (total, 5));
+    for (column, count) in counts.iter().enumerate() {
+        let sum: u64 = whole.peers.iter().map(|peer| peer.counts[column]).sum();
+        assert_eq!(*count, sum, "column {column}");
+    }
+}
+
+#[test]
+fn an_empty_ledger_has_no_shape() {
+    let shape = slice(&MemStore::new().snapshot(), None, NOW).unwrap();
+    assert_eq!((shape.peers, shape.next), (Vec::new(), None));
+    assert_eq!(parse_after("x-1"), None);
+}

@@ -1,0 +1,72 @@
+//! Small shapes: parts of a status, and answers of one word.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::watch::WatchState;
+
+/// A watched directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Watch {
+    /// The directory.
+    pub dir: String,
+    /// Where its files go; empty is every known peer.
+    pub to: Vec<String>,
+    /// Files taken since the start.
+    pub taken: u64,
+    /// Files that are there and not taken.
+    pub waiting: u64,
+    /// Last trouble; empty when there is none.
+    pub error: String,
+}
+
+/// How far content was compared with its digests.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Scrub {
+    /// When the last pass over everything ended.
+    pub last: Option<String>,
+    /// Whether a pass is under way.
+    pub running: bool,
+    /// Pieces of content since the start.
+    pub items: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Segments whose content was found to be wrong or gone, since the start.
+    pub corrupt: u64,
+}
+
+/// An operator has said that the clock is right.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Clock {
+    /// `consign.clock/1`
+    pub schema: String,
+    /// Whether a step of it was waiting for that.
+    pub was_held: bool,
+}
+
+/// The node is stopping.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Stopping {
+    /// `consign.stopping/1`
+    pub schema: String,
+    /// Always true.
+    pub stopping: bool,
+    /// The process that stops.
+    pub pid: u32,
+}
+
+/// A refusal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Refused {
+    /// Stable code.
+    pub code: String,
+    /// For people.
+    pub message: String,
+}
+
+impl Watch {
+    pub(super) fn of(state: WatchState) -> Watch {
+        let WatchState { dir, to, taken, waiting, error } = state;
+        Watch { dir, to, taken, waiting, error }
+    }
+}
