@@ -134,6 +134,11 @@ impl Node {
         let asks_first = |s: &SiteNo| !row.askers.contains(&(source.0, s.0));
         let round = own || (same && offer.hops > row.hops);
         if round && plan.open.iter().any(asks_first) {
+            // Whoever hears that it has been here gives its own copy up: that rests on this one's commit.
+            if !self.book.is_committed(seq, self.gate.committed()) {
+                let text = "it has only just come, and is not on disk yet".to_string();
+                return Err((Refusal::Busy, 1_000, text));
+            }
             let text = "it has been here before, and is still on its way from here".to_string();
             return Err((Refusal::AlreadyRelayed, 0, text));
         }

@@ -171,6 +171,11 @@ impl Book {
         self.segments.get(&seq).map(|a| &a.row)
     }
 
+    /// Whether a segment's row is in the ledger as it stands here.
+    pub fn is_committed(&self, seq: Seq, committed: BatchNo) -> bool {
+        self.segments.get(&seq).is_none_or(|active| active.changed <= committed)
+    }
+
     /// A segment's row as it stands after the staged batch.
     pub fn set_segment(&mut self, batch: BatchNo, seq: Seq, row: SegmentRow) {
         match self.segments.get_mut(&seq) {

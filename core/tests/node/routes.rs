@@ -214,6 +214,24 @@ fn a_circle_ends_where_it_closes() {
 }
 
 #[test]
+fn a_circle_that_closes_before_the_commit_is_asked_to_come_again() {
+    let routes = vec![route("delta", "gamma")];
+    let mut site = Site::with(Config { routes, ..config(&["beta", "gamma", "omega"]) });
+    let (beta, omega) = (site.session("beta"), site.session("omega"));
+    offers(&mut site, beta, 1, &["delta"], |_| ());
+    offers(&mut site, omega, 1, &["delta"], |o| o.hops = 4);
+    while site.has_inputs() {
+        site.turn();
+    }
+    assert!(site.has_batch(), "what beta brought is not durable");
+    assert_eq!(refusal(&mut site, omega), Some(Refusal::Busy));
+    site.settle();
+    offer(&mut site, omega, 2, &["delta"], |o| o.hops = 4);
+    assert_eq!(refusal(&mut site, omega), Some(Refusal::AlreadyRelayed));
+    site.audit();
+}
+
+#[test]
 fn the_sites_own_segment_that_comes_round_is_a_circle_too() {
     let routes = vec![route("delta", "gamma")];
     let mut site = Site::with(Config { routes, ..config(&["beta", "gamma"]) });
