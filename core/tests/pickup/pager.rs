@@ -155,6 +155,27 @@ fn many_that_wait_for_their_time_cost_no_more_than_a_few() {
     relay.audit();
 }
 
+#[test]
+fn what_was_notified_and_answered_is_not_remembered() {
+    let mut relay = Relay::new();
+    let ws = relay.node("n1", KEY);
+    for i in 0..50 {
+        relay.put(&shard("f", i), b"content");
+        let notify = relay.notified(ws).remove(0);
+        let hash = relay.hash(ws, &notify);
+        let (_, serve) = relay.redeem(hash).unwrap();
+        relay.ack(ws, &notify.shard, serve.redemption, AckStatus::Verified).unwrap();
+        relay.wait(Duration::from_secs(1));
+    }
+    let (held, ..) = relay.site.pump.node().footprint();
+    assert_eq!(held, 0, "tokens of five minutes, all of them used");
+    relay.put(&shard("f", 50), b"content");
+    assert_eq!(relay.notified(ws).len(), 1);
+    relay.wait(Duration::from_secs(301));
+    assert_eq!(relay.notified(ws).len(), 1, "its token ran out");
+    relay.audit();
+}
+
 /// A hundred thousand shards for one node, written into the ledger as they would be.
 fn flood(relay: &mut Relay, count: u64) {
     let at = relay.site.now.wall.0;

@@ -86,6 +86,7 @@ impl Node {
         let (moved, written) = (now.wall, now.wall);
         let fetch = Fetch { conn, shard: shard.clone(), moved, written, any: false };
         self.pickup.fetches.insert(redemption, fetch);
+        self.pickup.fetched.insert(shard.clone(), redemption);
         self.pickup.serving.insert((conn, redemption));
         self.pickup.told.redeemed += 1;
         let serve = Box::new(Serve {
@@ -104,23 +105,21 @@ impl Node {
     /// A fetch is not known any more; whatever it still says changes nothing.
     pub(super) fn fetch_forgotten(&mut self, redemption: u64) -> Option<Fetch> {
         let fetch = self.pickup.fetches.remove(&redemption)?;
+        self.pickup.fetched.remove(&fetch.shard);
         self.pickup.serving.remove(&(fetch.conn, redemption));
         Some(fetch)
     }
 
-    /// Fetches of a shard have no right to go on.
+    /// The fetch of a shard has no right to go on. There is one at most: a redemption begins here.
     pub(super) fn reset_fetches(&mut self, shard: &ShardKey, out: &mut Vec<Action>) {
-        let of_it = self.pickup.fetches.iter().filter(|(_, fetch)| fetch.shard == *shard);
-        let all: Vec<u64> = of_it.map(|(redemption, _)| *redemption).collect();
-        for redemption in all {
-            let Some(fetch) = self.pickup.fetches.get(&redemption) else { continue };
-            let serving = self.pickup.serving.contains(&(fetch.conn, redemption));
-            let (conn, command) = (fetch.conn, Command::ResetFetch { redemption });
-            if serving && self.conns.contains_key(&conn) {
-                out.push(Action::Command(conn, SessionCommand::Pickup(Box::new(command))));
-            }
-            self.fetch_forgotten(redemption);
+        let Some(redemption) = self.pickup.fetched.get(shard).copied() else { return };
+        let Some(fetch) = self.pickup.fetches.get(&redemption) else { return };
+        let conn = fetch.conn;
+        if self.pickup.serving.contains(&(conn, redemption)) && self.conns.contains_key(&conn) {
+            let command = Command::ResetFetch { redemption };
+            out.push(Action::Command(conn, SessionCommand::Pickup(Box::new(command))));
         }
+        self.fetch_forgotten(redemption);
     }
 
     /// When the kernel took bytes of this redemption last.

@@ -87,6 +87,8 @@ pub(super) struct Pickup {
     /// The one live writer of a shard.
     writers: BTreeMap<ShardKey, BlobNo>,
     fetches: BTreeMap<u64, Fetch>,
+    /// The one fetch of a shard.
+    fetched: BTreeMap<ShardKey, u64>,
     /// Fetches that are not over on the wire, by their connection.
     serving: BTreeSet<(ConnId, u64)>,
     /// Connections that are upgraded, or will be.
@@ -96,7 +98,7 @@ pub(super) struct Pickup {
     sessions: u64,
     /// Nodes whose pager has something to do.
     busy: BTreeSet<String>,
-    /// When pagers are to be looked at.
+    /// When sessions are to be looked at; each stands there once at most.
     wakes: BTreeSet<(UnixMillis, String)>,
     nonces: Nonces,
     sweep: Sweep,
@@ -309,11 +311,13 @@ impl Node {
         self.promise(conn, Promise::Pickup(Box::new(answer)), instead, None);
     }
 
-    /// Rows of pickup in the overlay, jobs that wait, and what is kept of fetches and uploads.
+    /// Rows of pickup in the overlay, jobs that wait, what is kept of fetches and uploads, and what becomes
+    /// due beyond one time for each session.
     pub(super) fn pickup_footprint(&self) -> usize {
         let pickup = &self.pickup;
         let jobs = pickup.waiting.len() + pickup.again.len() + pickup.found.len();
-        pickup.overlay.len() + jobs + pickup.fetches.len() + pickup.uploads.len()
+        let wakes = pickup.wakes.len().saturating_sub(pickup.nodes.len());
+        pickup.overlay.len() + jobs + pickup.fetches.len() + pickup.uploads.len() + wakes
     }
 
     /// The system clock, in milliseconds.

@@ -218,7 +218,23 @@ impl Node {
             let Some((_, shard)) = session.pager.later.pop_first() else { break };
             session.pager.once_more(shard, staged);
         }
+        session.wake = None;
+        let next = next_wake(session);
         self.pickup.busy.insert(node.to_string());
+        self.wake_at(node, next);
+    }
+
+    /// A session is to be looked at then, if not sooner. It stands but once in what becomes due, however
+    /// many notifications it has had.
+    fn wake_at(&mut self, node: &str, at: Option<UnixMillis>) {
+        let (Some(at), Some(session)) = (at, self.pickup.nodes.get_mut(node)) else { return };
+        if session.wake.is_some_and(|known| known <= at) {
+            return;
+        }
+        if let Some(later) = session.wake.replace(at) {
+            self.pickup.wakes.remove(&(later, node.to_string()));
+        }
+        self.pickup.wakes.insert((at, node.to_string()));
     }
 
     fn page_node(&mut self, node: &str, out: &mut Vec<Action>) {
@@ -345,7 +361,7 @@ impl Node {
                 wake = earlier.then_some(last);
                 session.pager.again_at = wake.or(session.pager.again_at);
             }
-            self.pickup.wakes.extend(wake.map(|at| (at, node.to_string())));
+            self.wake_at(node, wake);
             return Ok(());
         }
         let Some(offer) = session.tokens.pop_front() else {
@@ -380,7 +396,7 @@ impl Node {
         let Some(session) = self.pickup.nodes.get_mut(&node) else { return };
         let conn = session.conn;
         session.open.insert(shard.clone(), Open { redemption, until: Some(until), offer });
-        self.pickup.wakes.insert((until, node));
+        self.wake_at(&node, Some(until));
         self.pickup.told.notified += 1;
         let notify = Notify {
             shard: shard.clone(),
@@ -395,6 +411,13 @@ impl Node {
         let answer = Answer::Notify(alloc::boxed::Box::new(notify));
         self.pickup_promise(conn, answer, None);
     }
+}
+
+/// When a session is to be looked at next if nothing happens before.
+fn next_wake(session: &NodeSession) -> Option<UnixMillis> {
+    let unused = session.open.values().filter_map(|open| open.until);
+    let later = session.pager.later.first().map(|(at, _)| *at);
+    unused.chain(later).chain(session.pager.again_at).min()
 }
 
 /// Whether another shard may be looked at for this session.

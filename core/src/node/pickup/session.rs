@@ -43,11 +43,23 @@ pub(super) struct NodeSession {
     /// Notifications without an answer.
     pub open: BTreeMap<ShardKey, Open>,
     pub pager: Pager,
+    /// When it is looked at next: its place in [`super::Pickup::wakes`].
+    pub wake: Option<UnixMillis>,
 }
 
 impl NodeSession {
     pub fn unanswered(&self) -> u64 {
         self.open.len() as u64
+    }
+}
+
+impl super::Pickup {
+    /// Nobody speaks for a node any more, or somebody else does.
+    fn session_over(&mut self, node: &str) {
+        if let Some(at) = self.nodes.remove(node).and_then(|session| session.wake) {
+            self.wakes.remove(&(at, node.to_string()));
+        }
+        self.busy.remove(node);
     }
 }
 
@@ -124,8 +136,10 @@ impl Node {
             tokens: tokens.iter().take(TOKENS_MAX).copied().collect(),
             open: BTreeMap::new(),
             pager: Pager::at_start(self.newest_staged()),
+            wake: None,
         };
         let number = session.number;
+        self.pickup.session_over(node);
         self.pickup.nodes.insert(node.to_string(), session);
         self.pickup.busy.insert(node.to_string());
         self.pickup_promise(job.conn, Answer::Registered { session: number, owed }, None);
@@ -146,8 +160,7 @@ impl Node {
         let Some(subscriber) = self.pickup.subscribers.remove(&conn) else { return };
         let node = subscriber.node;
         if self.pickup.nodes.get(&node).is_some_and(|session| session.conn == conn) {
-            self.pickup.nodes.remove(&node);
-            self.pickup.busy.remove(&node);
+            self.pickup.session_over(&node);
         }
     }
 
@@ -157,8 +170,7 @@ impl Node {
         if let Some(node) = node
             && self.pickup.nodes.get(&node).is_some_and(|session| session.conn == conn)
         {
-            self.pickup.nodes.remove(&node);
-            self.pickup.busy.remove(&node);
+            self.pickup.session_over(&node);
         }
         if self.conns.contains_key(&conn) {
             let command = Command::CloseWs { code, text: text.to_string() };
