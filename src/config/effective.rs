@@ -7,11 +7,11 @@ use serde_json::{Value as Json, json};
 
 use super::fault::{At, Faults, line_of};
 use super::keys::{self, Fallback, Key, SECTIONS};
+use super::settings;
 use super::template::quote;
 use super::units::{millis, size};
 use super::value::{Kind, Value};
 use super::walk::{self, Item, Items, Layers, Walked};
-use super::{Settings, settings};
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,9 +55,9 @@ pub struct Shown {
 pub fn effective(file: &Path, text: &str, layers: &Layers) -> Result<Vec<Shown>, Faults> {
     let walked = walk::walk(text, layers);
     let shown = list(text, &walked);
-    let judged = settings::settle(file, walked, layers.credentials.as_deref())
+    settings::settle(file, walked, layers.credentials.as_deref())
         .map_err(|faults| Faults::new(file.into(), text.to_owned(), faults))?;
-    Ok(with_admin(shown, &judged))
+    Ok(with_admin(shown))
 }
 
 fn list(text: &str, walked: &Walked) -> Vec<Shown> {
@@ -98,13 +98,23 @@ fn one_of_many(text: &str, key: &'static Key, items: &Items) -> Effective {
     shown
 }
 
-/// The one default that is made from another key.
-fn with_admin(mut shown: Vec<Shown>, settings: &Settings) -> Vec<Shown> {
+/// The one default that is made from another key: relative to the same directory as that is.
+fn with_admin(mut shown: Vec<Shown>) -> Vec<Shown> {
+    let data_dir = shown.iter().flat_map(|s| &s.keys).find(|k| k.name == "data_dir");
+    let data_dir = data_dir.and_then(|k| k.value.as_deref()).and_then(unquote);
+    let Some(data_dir) = data_dir else { return shown };
+    let socket = quote(&format!("unix:{}", Path::new(&data_dir).join("admin.sock").display()));
     let listen = shown.iter_mut().filter(|s| s.section == "listen");
     for key in listen.flat_map(|s| &mut s.keys).filter(|k| k.name == "admin") {
-        key.value = Some(quote(&format!("unix:{}", settings.admin.display())));
+        key.value.get_or_insert_with(|| socket.clone());
     }
     shown
+}
+
+/// The text of a TOML string.
+fn unquote(value: &str) -> Option<String> {
+    let table: toml::Table = format!("v = {value}").parse().ok()?;
+    table.get("v").and_then(|v| v.as_str()).map(str::to_owned)
 }
 
 /// A value as it would stand in the file.

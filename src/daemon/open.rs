@@ -69,8 +69,9 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
     let (admin, socket) = socket::listen(&settings.admin)?;
     let (peers, listen) = bind(&settings.listen, "listen.peers")?;
     let (web, web_at) = bind(settings.web.as_slice(), "listen.web")?;
-    let (pickup, pickup_at) = pickup::open(settings, loaded.pickup.clone(), &loaded.own.hosts)?;
-    let (pickup, pickup_session) = pickup.unzip();
+    let pickup = pickup::open(settings, loaded.pickup.clone(), &loaded.own.hosts)?;
+    let pickup_at = pickup.as_ref().and_then(|p| p.at);
+    let (pickup, pickup_session) = pickup.map(|p| (p.parts, p.apply)).unzip();
     let peer_config = Arc::new(RwLock::new(peer_config(settings)));
     let reloads = Reloads::default();
     let watch = WatchStates::new(&settings.watch);

@@ -12,7 +12,16 @@ use super::reload::Apply;
 use crate::config::{PickupListen, Settings};
 use crate::exit::Failure;
 
-/// Binds what the settings ask for; where it is then.
+/// Pickup where it is on.
+pub(super) struct Opened {
+    pub(super) parts: PickupParts,
+    /// Told of other settings, so that new sessions go by them.
+    pub(super) apply: Apply,
+    /// Where it is.
+    pub(super) at: Option<SocketAddr>,
+}
+
+/// Binds what the settings ask for.
 ///
 /// # Errors
 /// When the address cannot be had.
@@ -20,13 +29,13 @@ pub(super) fn open(
     settings: &Settings,
     tls: PickupTls,
     hosts: &[String],
-) -> Result<(Option<(PickupParts, Apply)>, Option<SocketAddr>), Failure> {
-    let Some(listen) = &settings.pickup else { return Ok((None, None)) };
+) -> Result<Option<Opened>, Failure> {
+    let Some(listen) = &settings.pickup else { return Ok(None) };
     let (listeners, bound) = bind(&[listen.address], "listen.pickup")?;
     let (session, apply) = session(settings, names(listen, &bound, hosts));
     let tls = listen.tls.then_some(tls);
     let parts = PickupParts { listeners, tls, session };
-    Ok((Some((parts, apply)), bound.first().copied()))
+    Ok(Some(Opened { parts, apply, at: bound.first().copied() }))
 }
 
 /// Authorities that requests may be signed for. Without names of the operator's: the addresses that

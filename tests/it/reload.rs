@@ -170,8 +170,8 @@ fn fingerprint(path: &Path) -> String {
 }
 
 /// Another pair for a site, signed by the authority of `authority`; where it lies.
-fn renewed(site: &Site, authority: &Site) -> std::path::PathBuf {
-    let dir = site.folder().path().join(format!("{}-renewed", site.name));
+fn renewed(site: &Site, authority: &Site, round: usize) -> std::path::PathBuf {
+    let dir = site.folder().path().join(format!("{}-renewed-{round}", site.name));
     let mut command = consign();
     command.arg("init").arg(&dir).args(["--name", &site.name]).arg("--ca").arg(&authority.dir);
     let output = command.output().expect("it runs");
@@ -187,7 +187,7 @@ fn own(site: &Site) -> Value {
 fn a_pair_is_replaced_half_by_half_without_a_gap() {
     for runtime in RUNTIMES {
         let (mut alpha, mut beta) = pair(runtime);
-        let fresh = renewed(&beta, &alpha);
+        let fresh = renewed(&beta, &alpha, 0);
         let (old, new) =
             (fingerprint(&beta.dir.join("node.pem")), fingerprint(&fresh.join("node.pem")));
         assert_ne!(old, new);
@@ -234,6 +234,47 @@ fn a_pair_is_replaced_half_by_half_without_a_gap() {
         alpha.stop();
         beta.stop();
     }
+}
+
+#[test]
+fn a_reload_at_any_moment_of_a_renewal_leaves_a_pair_that_fits() {
+    let (mut alpha, mut beta) = pair("std");
+    beta.expects_errors = true;
+    beta.serve();
+    let first: [(&str, fn(&str) -> &str); 3] = [
+        ("node.pem", |whole| whole),
+        ("node.key", |whole| whole),
+        // Half written.
+        ("node.pem", |whole| &whole[..whole.len() / 2]),
+    ];
+    for (round, (name, part)) in first.into_iter().enumerate() {
+        let fresh = renewed(&beta, &alpha, round);
+        let old = own(&beta)["fingerprint"].clone();
+        let whole = fs::read_to_string(fresh.join(name)).expect("a file");
+        fs::write(beta.dir.join(name), part(&whole)).expect("written");
+        let output = reload(&beta);
+        assert_eq!(output.status.code(), Some(78), "{output:?}");
+        assert!(said(&output.stderr).contains("error[CN031"), "{output:?}");
+        assert_eq!(own(&beta)["fingerprint"], old, "the last pair that fits stays");
+        alpha.serve();
+        let body = content(round as u64, 3_000);
+        let id = alpha.accepted(&format!("between-{round}"), &body);
+        assert_eq!(beta.arrival(&id), body, "handshakes go on");
+        for name in ["node.pem", "node.key"] {
+            let whole = fs::read_to_string(fresh.join(name)).expect("a file");
+            fs::write(beta.dir.join(name), whole).expect("written");
+        }
+        let output = reload(&beta);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert_eq!(own(&beta)["fingerprint"], fingerprint(&fresh.join("node.pem")).as_str());
+        alpha.stop();
+        alpha.serve();
+        let body = content(10 + round as u64, 3_000);
+        let id = alpha.accepted(&format!("after-{round}"), &body);
+        assert_eq!(beta.arrival(&id), body, "and end on the new pair");
+        alpha.stop();
+    }
+    beta.stop();
 }
 
 #[test]
