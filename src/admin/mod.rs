@@ -55,7 +55,7 @@ mod session;
 pub mod shape;
 pub mod shapes;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod upload;
 
 use std::collections::BTreeMap;

@@ -23,7 +23,7 @@ fn ids_rise_by_one_and_what_fell_out_can_be_seen() {
     assert_eq!(ids(&events, Some(3), 9).0, [4, 5]);
     assert_eq!(ids(&events, Some(2), 2).0, [3, 4]);
     assert_eq!(ids(&events, None, 2).0, [4, 5], "the newest");
-    assert_eq!(ids(&events, Some(5), 9).0, []);
+    assert_eq!(ids(&events, Some(5), 9).0, Vec::<u64>::new());
     assert!(events.has_more(4) && !events.has_more(5));
     assert_eq!(ids(&events, Some(77), 9).0, [3, 4, 5], "an id of an earlier start");
     assert!(events.has_more(77));

@@ -3,6 +3,7 @@
 mod acts;
 mod any;
 mod pickup;
+mod told;
 
 use consign_core::config::Config;
 use consign_core::store::{CommitFault, StoreFault};

@@ -1,0 +1,73 @@
+//! Events, assurance and shape over a local connection.
+
+use consign_core::node::Note;
+use serde_json::json;
+
+use crate::admin::make;
+use crate::admin::testing::{Site, UID, config, context};
+use crate::events::Events;
+
+fn followed() -> (Site, Events) {
+    let context = context();
+    let events = context.events.clone();
+    (Site::with(config(), &make(context), Some(UID)), events)
+}
+
+#[test]
+fn a_question_waits_for_an_event_and_no_longer_than_it_said() {
+    let (mut site, events) = followed();
+    assert_eq!(site.ask("GET", "/v1/events?since=0&wait=30", b"").status, 0, "it waits");
+    site.pass(1);
+    assert!(site.out.is_empty(), "nothing has happened yet");
+    events.record(&Note::RoomAgain);
+    site.pass(1);
+    let got = site.got("GET");
+    assert_eq!((got.status, got.json()["events"][0]["kind"].clone()), (200, json!("room_again")));
+    // What is there already is told at once, and the time that was named ends the wait.
+    assert_eq!(site.ask("GET", "/v1/events?since=0&wait=30", b"").json()["last"], 1);
+    assert_eq!(site.ask("GET", "/v1/events?since=1&wait=2", b"").status, 0);
+    site.pass(1);
+    assert!(site.out.is_empty());
+    site.pass(1);
+    assert_eq!(site.got("GET").json()["events"], json!([]));
+    // Without a wait it is answered at once.
+    assert_eq!(site.ask("GET", "/v1/events?since=1", b"").json()["events"], json!([]));
+    for bad in ["since=x", "wait=51", "limit=0", "what=1"] {
+        assert_eq!(site.ask("GET", &format!("/v1/events?{bad}"), b"").status, 400, "{bad}");
+    }
+}
+
+#[test]
+fn a_site_that_stops_lets_nobody_wait() {
+    let (mut site, _) = followed();
+    assert_eq!(site.ask("GET", "/v1/events?since=0&wait=30", b"").status, 0);
+    site.stop();
+    let got = site.got("GET");
+    assert_eq!((got.status, got.code()), (503, "busy".into()));
+}
+
+#[test]
+fn assurance_is_asked_by_id_and_by_selection() {
+    let (mut site, _) = followed();
+    let id = site.ask("POST", "/v1/segments?name=a&to=beta", b"hello").json()["id"].clone();
+    let id = id.as_str().unwrap().to_string();
+    let one = site.ask("GET", &format!("/v1/assurance/{}", &id[..8]), b"").json();
+    assert_eq!((&one["id"], &one["safe_to_delete"]), (&json!(id), &json!(false)));
+    assert_eq!(one["owed"], json!([{"site": "beta", "state": "queued", "last_error": null}]));
+    for (target, count) in [("", 1), ("?peer=beta", 1), ("?peer=gamma", 0), ("?unmet=1", 1)] {
+        let page = site.ask("GET", &format!("/v1/assurance{target}"), b"").json();
+        assert_eq!(page["assurances"].as_array().unwrap().len(), count, "{target}");
+    }
+    let shape = site.ask("GET", "/v1/shape", b"").json();
+    assert_eq!(shape["peers"][0]["counts"], json!([1, 0, 0, 0, 0, 0, 0]));
+    for (target, status) in [
+        ("/v1/assurance/ffffff", 404),
+        ("/v1/assurance/x", 400),
+        ("/v1/assurance?peer=nobody", 404),
+        ("/v1/assurance?after=x", 400),
+        ("/v1/shape?after=x", 400),
+    ] {
+        assert_eq!(site.ask("GET", target, b"").status, status, "{target}");
+    }
+    assert_eq!(site.ask("POST", "/v1/shape", b"").status, 405);
+}
