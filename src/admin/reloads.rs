@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use consign_core::config::{Config, SuccessCondition};
 use consign_core::http::rfc3339;
 use consign_core::time::UnixMillis;
 
@@ -101,6 +102,7 @@ struct State {
     problem: String,
     restart: Vec<String>,
     ledger_max: u64,
+    condition: Option<SuccessCondition>,
     certificates: Vec<Certificate>,
     /// What is wrong with certificate and key as they lie there; the last good ones are in use.
     files: String,
@@ -117,12 +119,13 @@ impl Reloads {
     }
 
     /// A reading was taken, at the start or later.
-    pub fn taken(&self, at: UnixMillis, ledger_max: u64, restart: &[String]) {
+    pub fn taken(&self, at: UnixMillis, node: &Config, restart: &[String]) {
         let mut state = self.lock();
         (state.last, state.success) = (Some((at, true)), Some(at));
         state.problem.clear();
         state.restart = restart.to_vec();
-        state.ledger_max = ledger_max;
+        state.ledger_max = node.ledger_max;
+        state.condition = Some(node.success_condition);
     }
 
     /// A reading was refused.
@@ -161,6 +164,11 @@ impl Reloads {
     /// `storage.ledger_max` as it holds now.
     pub(super) fn ledger_max(&self) -> u64 {
         self.lock().ledger_max
+    }
+
+    /// `relay.success_condition` as it holds now, where a configuration was read.
+    pub(super) fn condition(&self) -> Option<SuccessCondition> {
+        self.lock().condition
     }
 
     /// For `status`.

@@ -140,7 +140,7 @@ impl Rereader {
         // Settings that were not read from a file have nothing to be compared with: everything counts as changed then.
         let text = config::read(&settings.file).unwrap_or_default();
         let shown = effective(&settings.file, &text, &layers).unwrap_or_default();
-        reloads.taken(wall(), settings.node.ledger_max, &[]);
+        reloads.taken(wall(), &settings.node, &[]);
         reloads.certificates(described(&loaded.shown));
         let now = Present {
             settings: settings.clone(),
@@ -281,7 +281,7 @@ impl Inner {
         tls.replace(&self.live);
         log::set_level(settings.log.level);
         (self.apply)(&settings);
-        self.reloads.taken(wall(), settings.node.ledger_max, &report.restart);
+        self.reloads.taken(wall(), &settings.node, &report.restart);
         self.reloads.certificates(described);
         let config = settings.node.clone();
         (now.settings, now.shown, now.stamps, now.problem) = (settings, shown, stamps, None);

@@ -8,7 +8,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Value, json};
 
-use crate::admin::{acts, assurance, exports, lists, pickup, shape, shapes};
+use crate::admin::{acts, assurance, exports, lists, pickup, reloads, shape, shapes};
 use crate::cmd;
 use crate::codes;
 use crate::events;
@@ -67,6 +67,7 @@ published! {
     "consign.watch/1", ["watch ls"], plain::Watch;
     "consign.watched/1", [], exports::WatchedFiles;
     "consign.clock/1", ["clock confirm"], shapes::Clock;
+    "consign.reload/1", ["reload"], reloads::Reloaded;
     "consign.stopping/1", ["stop"], shapes::Stopping;
     "consign.node/1", ["pickup nodes ls"], pickup::lists::Node;
     "consign.client/1", ["pickup clients ls"], pickup::lists::Client;

@@ -98,7 +98,8 @@ impl AdminSession {
 
     fn rules(&self) -> Rules {
         let inbox = self.context.inbox.keys().copied().collect();
-        Rules { success: self.context.success, inbox }
+        let condition = self.context.reloads.condition();
+        Rules { success: condition.unwrap_or(self.context.success), inbox }
     }
 }
 
