@@ -121,7 +121,7 @@ mod tests {
             id,
             at: "2026-11-30T18:44:05.000Z".into(),
             kind: "full".into(),
-            level: if id % 2 == 0 { "error" } else { "info" }.into(),
+            level: if id.is_multiple_of(2) { "error" } else { "info" }.into(),
             code: Some("CN0503".into()),
             text: format!("event {id}"),
             ..Event::default()

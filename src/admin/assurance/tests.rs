@@ -134,10 +134,13 @@ fn receipt(site: &str, first: u8, cause: u8) -> ReceiptRow {
     }
 }
 
+/// Deliveries, whether the copy may go, and why.
+type Row = (&'static [(u32, State)], bool, &'static str);
+
 #[test]
 fn a_copy_may_go_once_everybody_who_is_owed_it_holds_it() {
     use State::{Acked, Deadletter, Failed, Inflight, Scheduled};
-    let table: [(&[(u32, State)], bool, &str); 7] = [
+    let table: [Row; 7] = [
         (&[(1, Acked), (2, Acked)], true, "all 2 sites hold it, durably and verified"),
         (&[(1, Acked)], true, "beta holds it, durably and verified"),
         (&[(1, Acked), (2, Scheduled)], false, "it is still owed to gamma"),

@@ -211,9 +211,8 @@ impl Desk<'_> {
         }
         let row = self.site.disk.pickup.tokens.get(&token);
         let known = self.site.pickup.used.contains(&redemption);
-        let used = row.map_or(known, |row| {
-            row.state == TokenState::Redeemed && row.redemption == redemption
-        });
+        let used = row
+            .map_or(known, |row| row.state == TokenState::Redeemed && row.redemption == redemption);
         demand(used, "I12", None, || {
             format!("{} is served, and its token on disk is {row:?}", show(shard))
         })
