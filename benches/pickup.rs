@@ -192,16 +192,25 @@ fn large(text: &str) -> Res<()> {
         show(tls),
         show(synced)
     );
+    let lower = tls.min(synced);
     for (name, side, leg) in [("upload", "client", up), ("fetch", "node", down)] {
         let rate = size as f64 / leg.took;
         let (relay, other) = (mib(leg.peaks[0]), mib(leg.peaks[1]));
+        let cpu = leg.cpu.map(|seconds| seconds / size as f64 * f64::from(1 << 30));
         println!(
-            "  {name}: {:.0} MiB/s, {:.2} of TLS, {:.2} of synced; bar: >= 0.5 of TLS: {}; \
-             peaks: relay {relay:.0} MiB, {side} {other:.0} MiB; bar: < 64: {}",
+            "  {name}: {:.0} MiB/s, {:.2} of TLS, {:.2} of synced; bar: >= 0.5 of TLS: {}, of the \
+             lower one: {}",
             show(rate),
             rate / tls,
             rate / synced,
             verdict(rate >= tls / 2.0),
+            verdict(rate >= lower / 2.0)
+        );
+        println!(
+            "    processor seconds a GiB: relay {:.2}, {side} {:.2}; peaks: relay {relay:.0} MiB, \
+             {side} {other:.0} MiB; bar: < 64: {}",
+            cpu[0],
+            cpu[1],
             verdict(relay < 64.0 && other < 64.0)
         );
     }
@@ -214,6 +223,16 @@ struct Leg {
     took: f64,
     /// Most anonymous memory, of the relay and of the other side.
     peaks: [u64; 2],
+    /// Seconds of processor time, of the two.
+    cpu: [f64; 2],
+}
+
+impl Leg {
+    fn new(took: f64, sides: [Peak; 2]) -> Leg {
+        let [relay, other] = sides;
+        let (peaks, cpu) = ([relay.bytes(), other.bytes()], [relay.cpu(), other.cpu()]);
+        Leg { took, peaks, cpu }
+    }
 }
 
 /// A node's directory for the large shard.
@@ -232,7 +251,8 @@ fn upload(relay: &Relay, ca: &Path, size: u64) -> Res<Leg> {
     command.args(["--file-id", "big", "--version", "1", "--tries", "1", "--json", "--ca"]).arg(ca);
     command.env("CONSIGN_PICKUP_TOKEN", Relay::token());
     let begun = Instant::now();
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn()?;
     let pipe = child.stdin.take();
     let mut child = Killed(child);
     let peaks = [Peak::of(relay.real.pid()), Peak::of(child.0.id())];
@@ -252,7 +272,7 @@ fn upload(relay: &Relay, ca: &Path, size: u64) -> Res<Leg> {
     if !status.success() || relay.shards(ShardState::RelayBuffered)? != (1, size) {
         return Err(format!("the large shard was not taken: {status}").into());
     }
-    Ok(Leg { took, peaks: peaks.map(|peak| peak.bytes()) })
+    Ok(Leg::new(took, peaks))
 }
 
 fn fetch(relay: &Relay, dir: &Path) -> Res<Leg> {
@@ -265,5 +285,5 @@ fn fetch(relay: &Relay, dir: &Path) -> Res<Leg> {
         std::thread::sleep(Duration::from_millis(5));
         Ok((relay.shards(ShardState::NodeStored)?.0 == 1).then_some(()))
     })?;
-    Ok(Leg { took: begun.elapsed().as_secs_f64(), peaks: peaks.map(|peak| peak.bytes()) })
+    Ok(Leg::new(begun.elapsed().as_secs_f64(), peaks))
 }
