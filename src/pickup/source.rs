@@ -10,7 +10,7 @@ use consign_core::id::{BlobDigest, Sha256Digest};
 use sha2::{Digest, Sha256};
 
 /// Bytes of a stream that are kept: more than a relay that was killed may have lost.
-const KEPT: u64 = 64 << 20;
+const KEPT: u64 = 48 << 20;
 /// Bytes hashed at a time.
 const PIECE: usize = 1 << 20;
 
@@ -163,6 +163,21 @@ impl<'a> Stream<'a> {
         let (kept, hashes) = (VecDeque::new(), Hashes::default());
         Stream { from, kept, most, end: 0, at: 0, hashes, is_whole: false }
     }
+
+    /// Keeps the first `got` bytes of `buffer`. Its memory is never more than `most`: what is too old
+    /// makes way first, and room is made in steps that end there.
+    fn keep(&mut self, got: usize, buffer: &[u8]) {
+        let most = self.most as usize;
+        let data = &buffer[got.saturating_sub(most)..got];
+        let needed = self.kept.len() + data.len();
+        self.kept.drain(..needed.saturating_sub(most));
+        let needed = needed.min(most);
+        if needed > self.kept.capacity() {
+            let room = (2 * self.kept.capacity()).clamp(needed, most);
+            self.kept.reserve_exact(room - self.kept.len());
+        }
+        self.kept.extend(data);
+    }
 }
 
 impl Read for Stream<'_> {
@@ -180,9 +195,7 @@ impl Read for Stream<'_> {
         let data = &buffer[..got];
         self.hashes.update(data);
         self.is_whole |= got == 0 && !buffer.is_empty();
-        self.kept.extend(data);
-        let over = self.kept.len().saturating_sub(self.most as usize);
-        self.kept.drain(..over);
+        self.keep(got, buffer);
         self.end += got as u64;
         self.at = self.end;
         Ok(got)
@@ -236,6 +249,24 @@ mod tests {
         hashes.update(&content);
         assert_eq!((size, (sha256, blake3)), (100, hashes.finish()));
         assert!(stream.rewind(100).unwrap() && stream.rewind(60).unwrap());
+    }
+
+    #[test]
+    fn what_is_kept_of_a_stream_takes_no_more_memory_than_that() {
+        for piece in [1, 7, 40, 1_000] {
+            let content: Vec<u8> = (0..4_000u32).map(|n| n as u8).collect();
+            let mut from = content.as_slice();
+            let mut stream = Stream::keeping(&mut from, 300);
+            let mut buffer = vec![0; piece];
+            while stream.read(&mut buffer).unwrap() > 0 {
+                assert!(stream.kept.capacity() <= 300, "{}", stream.kept.capacity());
+            }
+            assert!(stream.rewind(3_700).unwrap() && !stream.rewind(3_699).unwrap());
+            let mut last = Vec::new();
+            assert!(stream.rewind(3_700).unwrap());
+            stream.read_to_end(&mut last).unwrap();
+            assert_eq!(last, content[3_700..], "{piece}");
+        }
     }
 
     #[test]

@@ -15,6 +15,8 @@ use super::url::Relay;
 
 /// Bytes read at a time.
 const PIECE: usize = 256 << 10;
+/// Bytes that TLS encrypts ahead of what the kernel takes.
+const SEALED: usize = 256 << 10;
 /// How long one address may take to answer.
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long the TLS handshake may take.
@@ -30,6 +32,8 @@ pub(crate) struct Wire {
     at: usize,
     /// What arrived and was not read.
     pub(crate) input: Vec<u8>,
+    /// Where bytes arrive that TLS decrypts. rustls itself would read 4 KiB at a time.
+    arrived: Vec<u8>,
     /// Nothing more will arrive.
     ended: bool,
     /// It ended as it should: TLS said so, or there is no TLS.
@@ -72,11 +76,14 @@ impl Wire {
             Some(config) => {
                 let name = ServerName::try_from(relay.host.clone()).map_err(io::Error::other)?;
                 let connection = ClientConnection::new(Arc::clone(config), name);
-                Some(Box::new(connection.map_err(io::Error::other)?))
+                let mut connection = connection.map_err(io::Error::other)?;
+                connection.set_buffer_limit(Some(SEALED));
+                Some(Box::new(connection))
             }
         };
-        let (out, input) = (Vec::new(), Vec::new());
-        let mut wire = Wire { stream, tls, out, at: 0, input, ended: false, cleanly: true };
+        let (out, input, arrived) = (Vec::new(), Vec::new(), Vec::new());
+        let mut wire =
+            Wire { stream, tls, out, at: 0, input, arrived, ended: false, cleanly: true };
         let until = Instant::now() + HANDSHAKE;
         while wire.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
             if wire.pump(until, None)? == Moved::default() && Instant::now() >= until {
@@ -179,45 +186,61 @@ impl Wire {
 
     /// Reads what is there; says whether anything was, or the end.
     fn read(&mut self) -> io::Result<bool> {
-        let Some(tls) = &mut self.tls else {
-            let start = self.input.len();
-            self.input.resize(start + PIECE, 0);
-            let result = self.stream.read(&mut self.input[start..]);
-            self.input.truncate(start + *result.as_ref().unwrap_or(&0));
-            return match result {
-                Ok(got) => {
-                    self.ended = got == 0;
-                    Ok(true)
-                }
-                Err(e) if is_later(&e) => Ok(false),
-                Err(e) => Err(e),
-            };
-        };
-        let got = match tls.read_tls(&mut self.stream) {
+        if self.tls.is_some() {
+            return self.read_tls();
+        }
+        let start = self.input.len();
+        self.input.resize(start + PIECE, 0);
+        let result = self.stream.read(&mut self.input[start..]);
+        self.input.truncate(start + *result.as_ref().unwrap_or(&0));
+        match result {
+            Ok(got) => {
+                self.ended = got == 0;
+                Ok(true)
+            }
+            Err(e) if is_later(&e) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn read_tls(&mut self) -> io::Result<bool> {
+        let Some(tls) = &mut self.tls else { return Ok(false) };
+        self.arrived.resize(PIECE, 0);
+        let got = match self.stream.read(&mut self.arrived) {
             Err(e) if is_later(&e) => return Ok(false),
             other => other?,
         };
-        let state = match tls.process_new_packets() {
-            Ok(state) => state,
-            Err(why) => {
-                // The alert tells the relay why; whether it hears that does not matter.
-                let _ = tls.write_tls(&mut self.stream);
-                return Err(io::Error::new(ErrorKind::InvalidData, why));
+        let mut bytes = &self.arrived[..got];
+        let mut closed = false;
+        loop {
+            let taken = tls.read_tls(&mut bytes)?;
+            let state = match tls.process_new_packets() {
+                Ok(state) => state,
+                Err(why) => {
+                    // The alert tells the relay why; whether it hears that does not matter.
+                    let _ = tls.write_tls(&mut self.stream);
+                    return Err(io::Error::new(ErrorKind::InvalidData, why));
+                }
+            };
+            let start = self.input.len();
+            self.input.resize(start + state.plaintext_bytes_to_read(), 0);
+            let mut at = start;
+            while at < self.input.len() {
+                match tls.reader().read(&mut self.input[at..]) {
+                    Ok(0) | Err(_) => break,
+                    Ok(n) => at += n,
+                }
             }
-        };
-        let start = self.input.len();
-        self.input.resize(start + state.plaintext_bytes_to_read(), 0);
-        let mut at = start;
-        while at < self.input.len() {
-            match tls.reader().read(&mut self.input[at..]) {
-                Ok(0) | Err(_) => break,
-                Ok(n) => at += n,
+            self.input.truncate(at);
+            closed |= state.peer_has_closed();
+            // Nothing is taken any more behind the relay's goodbye.
+            if bytes.is_empty() || taken == 0 {
+                break;
             }
         }
-        self.input.truncate(at);
-        if got == 0 || state.peer_has_closed() {
+        if got == 0 || closed {
             self.ended = true;
-            self.cleanly = state.peer_has_closed();
+            self.cleanly = closed;
         }
         Ok(true)
     }
