@@ -78,7 +78,12 @@ pub fn moment(time: &str) -> Option<SystemTime> {
 /// `1 segment`, `2 segments`.
 #[must_use]
 pub fn count(number: u64, one: &str) -> String {
-    if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
+    let stem = one.strip_suffix('y').filter(|stem| !stem.ends_with(['a', 'e', 'o', 'u']));
+    match (number, stem) {
+        (1, _) => format!("1 {one}"),
+        (_, Some(stem)) => format!("{number} {stem}ies"),
+        (_, None) => format!("{number} {one}s"),
+    }
 }
 
 /// `10,000,000`.
@@ -218,6 +223,10 @@ gamma-long  12345678  session_lost
         assert_eq!(
             [count(0, "file"), count(1, "file"), count(2, "file")],
             ["0 files", "1 file", "2 files"]
+        );
+        assert_eq!(
+            [count(0, "delivery"), count(1, "delivery"), count(2, "day")],
+            ["0 deliveries", "1 delivery", "2 days"]
         );
     }
 }

@@ -17,6 +17,7 @@ pub mod log;
 pub mod out;
 pub mod pickup;
 pub mod pki;
+mod plain;
 pub mod record;
 pub mod schemas;
 pub mod sim;

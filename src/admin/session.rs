@@ -36,6 +36,8 @@ use super::upload::Upload;
 
 /// Bytes of further requests that may wait behind the present one.
 const HELD_MAX: usize = 64 << 10;
+/// Bytes of answers that the socket has not taken, above which no further request is looked at.
+const UNREAD_MAX: u64 = 256 << 10;
 
 /// What the present request waits for.
 #[derive(Debug)]
@@ -72,6 +74,10 @@ pub(super) struct AdminSession {
     conn: Conn,
     held: Held,
     tickets: u32,
+    /// Bytes it has said, those that the socket has taken, and what was to be sent when this step began.
+    said: u64,
+    handed: u64,
+    begun: usize,
     head_only: bool,
     task: Task,
     /// The node wants the connection to end after the present request.
@@ -86,6 +92,9 @@ impl AdminSession {
             info,
             held: Held::default(),
             tickets: 0,
+            said: 0,
+            handed: 0,
+            begun: 0,
             head_only: false,
             task: Task::Idle,
             ending: None,
@@ -101,12 +110,20 @@ impl AdminSession {
     fn bytes(&mut self, now: Now, new: &[u8], out: &mut SessionOut) {
         let mut held = std::mem::take(&mut self.held);
         let mut input = held.join(new);
-        while let Some(event) = self.conn.read(now, &mut input, &mut out.bytes) {
+        while !self.is_unread(out)
+            && let Some(event) = self.conn.read(now, &mut input, &mut out.bytes)
+        {
             self.event(now, event, out);
         }
         let rest = input.len();
         held.keep(new, rest);
         self.held = held;
+    }
+
+    /// Whether so much of earlier answers waits for the client that the next request has to wait, too.
+    fn is_unread(&self, out: &SessionOut) -> bool {
+        let said = self.said.saturating_add(out.bytes.len().saturating_sub(self.begun) as u64);
+        matches!(self.task, Task::Idle) && said.saturating_sub(self.handed) > UNREAD_MAX
     }
 
     fn event(&mut self, now: Now, event: Event<'_>, out: &mut SessionOut) {
@@ -370,6 +387,7 @@ impl AdminSession {
 
 impl Session for AdminSession {
     fn step(&mut self, now: Now, input: SessionInput<'_>, out: &mut SessionOut) {
+        self.begun = out.bytes.len();
         match input {
             SessionInput::Open => self.conn = Conn::new(limits(&self.context, &self.info), now),
             SessionInput::Bytes(bytes) => self.bytes(now, bytes, out),
@@ -382,8 +400,7 @@ impl Session for AdminSession {
                     self.downloaded(now, step, out);
                 }
             }
-            // An answer to a local client may take its time.
-            SessionInput::Handed(_) => {}
+            SessionInput::Handed(bytes) => self.handed = bytes,
             SessionInput::Timer => {
                 if let Some(event) = self.conn.timer(now, &mut out.bytes) {
                     self.event(now, event, out);
@@ -399,6 +416,7 @@ impl Session for AdminSession {
             self.conn.abort();
         }
         self.conn.reading(now, self.wants_read());
+        self.said = self.said.saturating_add(out.bytes.len().saturating_sub(self.begun) as u64);
         out.close |= self.conn.closing();
     }
 

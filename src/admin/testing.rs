@@ -46,6 +46,10 @@ pub(crate) struct Site {
     pub(crate) pump: Pump,
     pub(crate) store: MemStore,
     pub(crate) session: Box<dyn Session>,
+    /// Whether the client takes what is said.
+    pub(crate) reads: bool,
+    said: u64,
+    handed: u64,
     pub(crate) now: Now,
     /// What the session has written.
     pub(crate) out: Vec<u8>,
@@ -129,6 +133,9 @@ impl Site {
             pump: Pump::new(node),
             store,
             session: make(&info),
+            reads: true,
+            said: 0,
+            handed: 0,
             now,
             out: Vec::new(),
             closed: false,
@@ -162,6 +169,7 @@ impl Site {
             self.log.push(format!("{event:?}").split(['{', '(']).next().unwrap().trim().into());
             self.for_node.push_back(Input::Session(CONN, event));
         }
+        self.said += out.bytes.len() as u64;
         self.out.extend_from_slice(&out.bytes);
         self.closed |= out.close;
     }
@@ -180,6 +188,11 @@ impl Site {
                 continue;
             }
             if self.turn() {
+                continue;
+            }
+            if self.reads && self.handed < self.said {
+                self.handed = self.said;
+                self.step(SessionInput::Handed(self.said));
                 continue;
             }
             let before = self.out.len();

@@ -18,7 +18,7 @@ use crate::exit::{Exit, Failure, Global};
 /// Looks at configuration, permissions, certificate, clock, disk, socket and peers, and says what is wrong.
 #[derive(Args, Clone, Debug, Default)]
 pub struct DoctorArgs {
-    /// Packs the findings with status, metrics, events, audit and the configuration without its secrets
+    /// Packs the findings with status, metrics, events, dead letters and the configuration without its secrets
     #[arg(long, value_name = "FILE.tar.gz")]
     pub bundle: Option<PathBuf>,
     /// Puts the last 2,000 lines of this log into the bundle
@@ -95,7 +95,10 @@ pub fn run(args: DoctorArgs, global: &Global, socket: Option<PathBuf>) -> Result
             version: crate::cli::VERSION.into(),
             ..Findings::default()
         };
-        let at = socket.or_else(|| settings.as_ref().ok().map(|settings| settings.admin.clone()));
+        let at = socket.or_else(|| match &settings {
+            Ok(settings) => Some(settings.admin.clone()),
+            Err(faults) => faults.socket(),
+        });
         let mut api = at.as_deref().map(Api::new);
         match &settings {
             Err(faults) => findings.checks.push(bad_configuration(faults)),
@@ -106,7 +109,10 @@ pub fn run(args: DoctorArgs, global: &Global, socket: Option<PathBuf>) -> Result
         findings.good = findings.checks.iter().all(|check| check.result != "wrong");
         if let Some(path) = &args.bundle {
             findings.bundle = Some(path.display().to_string());
-            let config = settings.as_ref().ok().map(|settings| settings.file.as_path());
+            let config = match &settings {
+                Ok(settings) => Some(settings.file.as_path()),
+                Err(faults) => Some(faults.file.as_path()).filter(|file| file.is_file()),
+            };
             bundle::write(path, &findings, config, api.as_mut(), args.log.as_deref())?;
         }
         say(&findings, screen)

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value as Json, json};
 
@@ -106,6 +107,21 @@ pub struct Faults {
 }
 
 impl Faults {
+    /// The socket of a site that runs by an earlier reading of this file, as far as the file can be
+    /// understood at all.
+    #[must_use]
+    pub fn socket(&self) -> Option<PathBuf> {
+        let table: toml::Table = self.text.parse().ok()?;
+        let of = |section: &str, key: &str| table.get(section)?.get(key)?.as_str();
+        let beside = self.file.parent().unwrap_or(Path::new("."));
+        let path = match of("listen", "admin").filter(|admin| !admin.is_empty()) {
+            Some(admin) => beside.join(admin.strip_prefix("unix:").unwrap_or(admin)),
+            None => beside.join(of("node", "data_dir")?).join("admin.sock"),
+        };
+        let there = std::fs::symlink_metadata(&path).ok()?;
+        there.file_type().is_socket().then_some(path)
+    }
+
     /// Faults of a file, put in order.
     #[must_use]
     pub fn new(file: PathBuf, text: String, mut faults: Vec<Fault>) -> Faults {

@@ -78,7 +78,7 @@ pub fn load(file: &Path, layers: &Layers) -> Result<Settings, Faults> {
 /// When it cannot be read, or is no text.
 pub fn read(file: &Path) -> Result<String, Faults> {
     let whole = |message: String| Faults::whole(file.into(), Code::Unreadable, message, "");
-    let bytes = std::fs::read(file).map_err(|e| whole(format!("cannot be read: {e}")))?;
+    let bytes = crate::plain::read(file).map_err(|e| whole(format!("cannot be read: {e}")))?;
     String::from_utf8(bytes)
         .map_err(|e| whole(format!("is not UTF-8 at byte {}", e.utf8_error().valid_up_to())))
 }

@@ -164,7 +164,9 @@ impl Rules {
     fn dir_is_apart(&mut self, dir: &Dir, earlier: &mut Vec<Dir>, around: &Around<'_>) {
         let key = format!("{}.dir", dir.section);
         let overlap = |a: &Path, b: &Path| a.starts_with(b) || b.starts_with(a);
-        if overlap(&dir.path, around.data_dir) {
+        // A data directory that is missing or wrong is told by itself.
+        let known = !around.data_dir.as_os_str().is_empty();
+        if known && overlap(&dir.path, around.data_dir) {
             let message = format!("`{key}` is within node.data_dir, or the other way round");
             self.fault(Code::Conflict, &key, message, "", dir.at.clone());
         }

@@ -125,6 +125,7 @@ pub(super) fn settle(
     let mut settle = Settle { file, walked, faults: Vec::new() };
     settle.faults.append(&mut settle.walked.faults);
     settle.peers_differ();
+    settle.listeners_differ();
     settle.backoff_order();
     settle.memory_order();
     let tls = ["tls.ca", "tls.cert", "tls.key"].map(|k| settle.path(k, credentials));
@@ -392,6 +393,20 @@ impl Settle<'_> {
             max_pickups: count("buffer.max_pickups"),
             keep_history: time("buffer.keep_history"),
             nonces_per_key: self.number("limits.nonces_per_key"),
+        }
+    }
+
+    /// Two listeners of one site cannot have one address.
+    fn listeners_differ(&mut self) {
+        let mut seen = Vec::new();
+        for key in ["listen.peers", "listen.web", "listen.pickup"] {
+            for address in self.addresses(key) {
+                if address.port() != 0 && seen.contains(&address) {
+                    let message = format!("`{key}` is {address}, where this site listens already");
+                    self.fault(Code::Conflict, key, message, "the second one".into(), self.at(key));
+                }
+                seen.push(address);
+            }
         }
     }
 

@@ -267,6 +267,41 @@ fn addresses_need_host_and_port() {
 }
 
 #[test]
+fn no_address_is_listened_on_twice() {
+    let peers = "peers = [\"127.0.0.1:7400\"]\n";
+    for line in ["web = \"127.0.0.1:7400\"", "pickup = \"127.0.0.1:7400\""] {
+        let (code, message) = only(with("listen", &format!("{peers}{line}")));
+        assert_eq!(code, Code::Conflict);
+        assert!(message.contains("where this site listens already"), "{message}");
+    }
+    let any = "peers = [\"127.0.0.1:0\"]\nweb = \"127.0.0.1:0\"";
+    assert!(with("listen", any).is_ok(), "port 0 is any port");
+}
+
+#[test]
+fn a_missing_data_directory_is_one_fault() {
+    let text = GOOD.replace("data_dir = \"data\"\n", "") + "[[inbox]]\ndir = \"in\"\n";
+    let (_, message) = only(judge(&text));
+    assert!(message.contains("data_dir"), "{message}");
+}
+
+#[test]
+fn a_file_with_faults_still_leads_to_the_socket_of_a_site_that_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("d")).unwrap();
+    let file = dir.path().join("consign.toml");
+    let socket = dir.path().join("d/admin.sock");
+    let of = |text: &str| parse(&file, text, &Layers::default()).expect_err("refused").socket();
+    let text = "[node]\nname = \"alpha\"\ndata_dir = \"d\"\nnonsense = 1\n";
+    assert_eq!(of(text), None, "nothing runs");
+    let _site = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    assert_eq!(of(text), Some(socket.clone()));
+    let named = format!("[listen]\nadmin = \"unix:{}\"\nnonsense = 1\n", socket.display());
+    assert_eq!(of(&named), Some(socket));
+    assert_eq!(of("no TOML at all"), None);
+}
+
+#[test]
 fn amounts_add_up() {
     let bytes = |text: &str| match (Kind::Size { min: 0, max: 1 << 60, none: true }).read_text(text)
     {

@@ -88,7 +88,8 @@ fn said(note: &Note) -> Said {
             Said { peer: from.clone(), ..of_segment("accepted", *id, text) }
         }
         Note::Relayed { id, condition, acks } => {
-            let text = format!("{} relayed: {condition} with {acks} acks", id.short());
+            let acks = crate::human::count(u64::from(*acks), "ack");
+            let text = format!("{} relayed: {condition} with {acks}", id.short());
             of_segment("relayed", *id, text)
         }
         Note::Removed { id, name, size, how } => {

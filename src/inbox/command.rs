@@ -30,7 +30,9 @@ pub(super) fn run(
     match ran(rule, job, name, run, stopping) {
         Ok(step) => step,
         Err(error) => {
-            let error = format!("{} cannot be run: {error}", rule.command.join(" "));
+            // Arguments may be secrets.
+            let program = rule.command.first().map_or("", String::as_str);
+            let error = format!("{program} cannot be run: {error}");
             ExportStep::Ran { exit: None, output: Vec::new(), error }
         }
     }

@@ -248,7 +248,7 @@ fn root_store(certificates: &[CertificateDer<'static>]) -> Result<RootCertStore,
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    std::fs::read(path)
+    crate::plain::read(path)
         .map_err(|e| failure("CN0311", format!("{} cannot be read: {e}", path.display())))
 }
 

@@ -6,7 +6,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::stage::{Intent, Verdict};
-use super::types::{Action, Note, ReconcileSummary};
+use super::types::{Action, Note};
 use super::{Asked, Mode, Node};
 use crate::code::Cause;
 use crate::id::{BlobNo, Seq, SiteNo};
@@ -19,6 +19,21 @@ use crate::plant::Plant;
 use crate::segment::Destinations;
 use crate::store::Errand;
 use crate::time::Now;
+
+/// What start-up reconciliation did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReconcileSummary {
+    /// Inflight rows made Failed or Deadletter.
+    pub inflight: u64,
+    /// Doomed files removed.
+    pub doomed: u64,
+    /// Segments looked at.
+    pub checked: u64,
+    /// Segments whose content is missing.
+    pub missing: u64,
+    /// Files without a row that were set aside.
+    pub orphans: u64,
+}
 
 /// Where start-up reconciliation stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

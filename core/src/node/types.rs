@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+pub use super::reconcile::ReconcileSummary;
 use super::status::Allowed;
 use crate::act::{self, Report};
 use crate::code::{Cause, Refusal};
@@ -293,21 +294,6 @@ pub enum Note {
         /// What.
         text: String,
     },
-}
-
-/// What start-up reconciliation did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReconcileSummary {
-    /// Inflight rows made Failed or Deadletter.
-    pub inflight: u64,
-    /// Doomed files removed.
-    pub doomed: u64,
-    /// Segments looked at.
-    pub checked: u64,
-    /// Segments whose content is missing.
-    pub missing: u64,
-    /// Files without a row that were set aside.
-    pub orphans: u64,
 }
 
 /// A question about the node's memory; the ledger answers all others.

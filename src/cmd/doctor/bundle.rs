@@ -11,7 +11,7 @@ use flate2::write::GzEncoder;
 use tar::{Builder, Header};
 use toml::{Table, Value};
 
-use super::Findings;
+use super::{Check, Findings};
 use crate::client::Api;
 use crate::exit::{Exit, Failure};
 
@@ -74,7 +74,13 @@ fn entries(
     log: Option<&Path>,
 ) -> Vec<(&'static str, Vec<u8>)> {
     let why = |e: &dyn std::fmt::Display| format!("not to be had: {e}\n").into_bytes();
-    let found = serde_json::to_vec_pretty(findings).unwrap_or_else(|e| why(&e));
+    // What is wrong with a value may quote it.
+    let mut findings = findings.clone();
+    let pem = |check: &&mut Check| check.text.contains("-----BEGIN");
+    for check in findings.checks.iter_mut().filter(pem) {
+        check.text = REDACTED.into();
+    }
+    let found = serde_json::to_vec_pretty(&findings).unwrap_or_else(|e| why(&e));
     let mut entries = vec![("doctor.json", found)];
     if let Some(config) = config {
         let text = std::fs::read_to_string(config).map_err(|e| e.to_string());

@@ -160,6 +160,13 @@ pub(super) fn of_status(status: &Status) -> Vec<Check> {
     if status.storage.full {
         let text = "full: new segments are refused";
         found.push(Check::wrong("disk", text, "make room; consign quota says where"));
+    } else if status.storage.used >= status.storage.limit && status.storage.limit > 0 {
+        let text = "storage.max_bytes is used up: new segments are refused";
+        found.push(Check::wrong(
+            "storage",
+            text,
+            "raise it, or make room; consign quota says where",
+        ));
     }
     let ledger = [
         (status.quarantined > 0, human::count(status.quarantined, "row") + " in quarantine"),

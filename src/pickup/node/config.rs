@@ -134,6 +134,13 @@ impl NodeConfig {
         let rules = raw.inbox.into_iter().map(|rule| rule.rule(base));
         let inbox = rules.collect::<Result<Vec<Rule>, String>>();
         let inbox = inbox.map_err(|why| wrong("inbox", why))?;
+        let own = beside(raw.dir.clone());
+        let overlaps =
+            |rule: &&Rule| rule.dir.dir.starts_with(&own) || own.starts_with(&rule.dir.dir);
+        if let Some(rule) = inbox.iter().find(overlaps) {
+            let why = format!("{} is within `dir`, or the other way round", rule.dir.dir.display());
+            return Err(wrong("inbox", why));
+        }
         let twice = |(at, rule): (usize, &Rule)| {
             inbox.iter().take(at).any(|other| other.dir.id == rule.dir.id)
         };
@@ -278,6 +285,10 @@ mod tests {
             (good.replace("http", "https"), "`ca`"),
             (format!("{good}fetches=0"), "`fetches`"),
             (format!("{good}fetch=1"), "fetch"),
+            (format!("{good}[[inbox]]\ndir='d/x'"), "`inbox`"),
+            (format!("{good}[[inbox]]\ndir='.'"), "`inbox`"),
+            (format!("{good}[[inbox]]\ndir='o'\n[[inbox]]\ndir='o'"), "twice"),
+            (format!("{good}[[inbox]]\ndir='o'\ntimeout='soon'"), "timeout"),
             ("id='n'".into(), "relay"),
         ];
         for (text, word) in bad {

@@ -185,7 +185,7 @@ impl Job {
         let owed = self.owing.owe(&self.shard, &record);
         match owed.and_then(|()| self.shelf.keep(&self.shard, partial, &record, &mut done)) {
             Ok(()) => {
-                self.owing.begin(&self.shard);
+                self.owing.begin(&self.shard, &record);
                 Outcome::Verified(Box::new(record), false)
             }
             Err(e) => Outcome::Failed(self.unkept(&e), None),
@@ -196,7 +196,11 @@ impl Job {
     fn held(&self) -> Outcome {
         let record = Record::of(&self.notify, &self.signer.node);
         match self.shelf.write_record(&self.shard, &record) {
-            Ok(()) => Outcome::Verified(Box::new(record), true),
+            Ok(()) => {
+                // What is owed for it may wait since its record could not be written.
+                self.owing.begin(&self.shard, &record);
+                Outcome::Verified(Box::new(record), true)
+            }
             Err(e) => Outcome::Failed(self.unkept(&e), None),
         }
     }

@@ -12,33 +12,33 @@
 //! The record is written down before every step that cannot be told from outside whether it was done, so
 //! that a kill leaves no file half, no name twice, and no command unrun. The shelf keeps its own copy.
 
+mod records;
+mod source;
+
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use consign_core::id::{BlobNo, SegmentId, Seq};
 use consign_core::inbox::{ExportJob, ExportStep, ExportTask, FileMark, glob};
 use consign_core::ledger::keys_pickup::ShardKey;
+use consign_core::ledger::keys_upkeep::RuleId;
 use consign_core::ledger::rows::Body;
 use consign_core::pickup::sign::sha256;
 use consign_core::segment::Meta;
-use consign_core::store::StoreFault;
-use rustix::fs::{AtFlags, Mode, OFlags};
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use self::source::OneFile;
 use super::shelf::{Record, Shelf, name_of};
 use super::{Stop, Tell};
 use crate::exit::{Exit, Failure};
-use crate::inbox::{Giver, InboxDir, Source};
+use crate::inbox::{Giver, InboxDir};
 use crate::pickup::pause;
 
 /// Runs of a command on one file, as of a site's rules.
@@ -124,9 +124,6 @@ impl Giving {
     ) -> Result<Giving, Failure> {
         let (said, told) = channel();
         let mut giving = Giving { shared: None, rules: Vec::new(), told, threads: Vec::new() };
-        if rules.is_empty() {
-            return Ok(giving);
-        }
         let shared = Arc::new(Shared {
             records: shelf.own("give").map_err(unusable)?,
             shelf: shelf.clone(),
@@ -134,6 +131,7 @@ impl Giving {
             stop: stop.clone(),
             told: Mutex::new(said),
         });
+        shared.strangers(rules).map_err(unusable)?;
         for rule in rules {
             let (sender, receiver) = channel();
             for name in shared.left(rule).map_err(unusable)? {
@@ -200,72 +198,27 @@ impl Owing {
         let Some(shared) = &self.shared else { return Ok(()) };
         for (rule, _) in self.rules.iter().filter(|(rule, _)| rule.picks(shard)) {
             let owed = Owed { shard: record.clone(), named: None, placed: false, runs: 0 };
-            shared.write(&record_name(rule, shard), &owed)?;
+            shared.write(&named(rule.dir.id, shard, record), &owed)?;
         }
         Ok(())
     }
 
     /// The shard is on the shelf: what is owed is given out.
-    pub(super) fn begin(&self, shard: &ShardKey) {
+    pub(super) fn begin(&self, shard: &ShardKey, record: &Record) {
         for (rule, sender) in self.rules.iter().filter(|(rule, _)| rule.picks(shard)) {
             // A node that is ending gives out the rest when it starts next.
-            let _ = sender.send(record_name(rule, shard));
+            let _ = sender.send(named(rule.dir.id, shard, record));
         }
     }
 }
 
-fn record_name(rule: &Rule, shard: &ShardKey) -> String {
-    format!("{:016x}-{}", rule.dir.id.0, name_of(shard))
+/// The name of a record. Content that comes under the same key once the relay has forgotten the former is
+/// another debt.
+fn named(rule: RuleId, shard: &ShardKey, record: &Record) -> String {
+    format!("{:016x}-{}-{}", rule.0, name_of(shard), record.digest.blake3.short())
 }
 
 impl Shared {
-    /// Names of a rule's records.
-    fn left(&self, rule: &Rule) -> io::Result<Vec<String>> {
-        let mut names = Vec::new();
-        let mine = format!("{:016x}-", rule.dir.id.0);
-        for entry in rustix::fs::Dir::read_from(&self.records)? {
-            let entry = entry?;
-            let name = entry.file_name().to_str().unwrap_or_default();
-            if name.starts_with(&mine) && !name.ends_with(".new") {
-                names.push(name.to_owned());
-            }
-        }
-        names.sort_unstable();
-        Ok(names)
-    }
-
-    fn open(&self, name: &str, flags: OFlags) -> Result<File, Errno> {
-        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        rustix::fs::openat(&self.records, name, flags, Mode::from_raw_mode(0o600)).map(File::from)
-    }
-
-    fn write(&self, name: &str, owed: &Owed) -> io::Result<()> {
-        let beside = format!("{name}.new");
-        let text = serde_json::to_vec(owed).map_err(io::Error::other)?;
-        let mut file = self.open(&beside, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        rustix::fs::renameat(&self.records, &beside, &self.records, name)?;
-        Ok(rustix::fs::fsync(&self.records)?)
-    }
-
-    fn read(&self, name: &str) -> io::Result<Option<Owed>> {
-        let mut file = match self.open(name, OFlags::RDONLY) {
-            Err(Errno::NOENT) => return Ok(None),
-            other => other?,
-        };
-        let mut text = Vec::new();
-        file.read_to_end(&mut text)?;
-        serde_json::from_slice(&text).map(Some).map_err(io::Error::other)
-    }
-
-    fn remove(&self, name: &str) -> io::Result<()> {
-        match rustix::fs::unlinkat(&self.records, name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(rustix::fs::fsync(&self.records)?),
-            Err(e) => Err(e.into()),
-        }
-    }
-
     fn stops(&self) -> bool {
         self.stop.0.stops.load(Ordering::SeqCst)
     }
@@ -274,31 +227,6 @@ impl Shared {
         // Nobody listens any more once the node has ended.
         let _ = self.told.lock().unwrap_or_else(PoisonError::into_inner).send(said);
         self.stop.ring();
-    }
-}
-
-/// One file as the exporter reads it.
-struct OneFile(File);
-
-impl Source for OneFile {
-    fn read(&self, _: Body, offset: u64, len: usize) -> Result<Bytes, StoreFault> {
-        let mut data = vec![0; len];
-        let mut filled = 0;
-        while let Some(rest) = data.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            match self.0.read_at(rest, offset + filled as u64) {
-                Ok(0) => break,
-                Ok(n) => filled += n,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(StoreFault::Io(e.to_string())),
-            }
-        }
-        data.truncate(filled);
-        Ok(data.into())
-    }
-
-    fn open(&self, _: BlobNo) -> Result<Option<OwnedFd>, StoreFault> {
-        let file = self.0.try_clone().map_err(|e| StoreFault::Io(e.to_string()))?;
-        Ok(Some(file.into()))
     }
 }
 
@@ -430,8 +358,8 @@ impl Worker {
         ];
         let labels = labels.map(|(key, value)| (key.to_owned(), value)).into();
         // What a command knows an export by: the same in every run, whatever process.
-        let number =
-            sha256(&key.key()).0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        let what = [&*key.key(), &shard.digest.sha256.0].concat();
+        let number = sha256(&what).0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
         ExportJob {
             job: 0,
             rule: self.rule.id,
@@ -476,13 +404,13 @@ impl Worker {
     fn ran_badly(&self, owed: &Owed, why: String) -> Next {
         let runs = owed.runs + 1;
         let (rule, version, index) =
-            (self.rule.id.0, owed.shard.version_number, owed.shard.shard_index);
+            (self.rule.id, owed.shard.version_number, owed.shard.shard_index);
         let key =
             ShardKey::new(owed.shard.file_id.as_str(), version, index, self.shared.node.as_str());
         // The next start has eight runs again.
         let kept = if runs >= RUNS_MAX { 0 } else { runs };
         let written = key.map(|key| {
-            let name = format!("{rule:016x}-{}", name_of(&key));
+            let name = named(rule, &key, &owed.shard);
             self.shared.write(&name, &Owed { runs: kept, ..owed.clone() })
         });
         match written {

@@ -28,11 +28,11 @@ use consign_core::ledger::keys_pickup::ShardKey;
 use consign_core::pickup::token::Token;
 use consign_core::time::UnixMillis;
 
-use super::audit::Violation;
 use super::net::{Net, NetEvent, Sock};
 use super::rng::Rng;
 use super::seen::{Seen, SiteIx};
-use super::swarm::Options;
+use super::swarm::Kind;
+use super::swarm::{Kind, Options};
 use super::time::Micros;
 use super::watch::Watch;
 use super::world::{NAMES, World};
@@ -103,6 +103,8 @@ pub(super) struct Common {
     pub recent: BTreeMap<SiteIx, VecDeque<ShardKey>>,
     /// Shards of which more than one client brings bytes.
     pub contested: BTreeSet<ShardKey>,
+    /// Whether what a site reads of a partial upload may be other bytes than it wrote.
+    pub reads_lie: bool,
     /// Tokens that others have heard of: by site, with the node they are for.
     pub leaked: VecDeque<(SiteIx, String, Token)>,
 }
@@ -171,12 +173,14 @@ impl Quay {
             }
         }
         let hosts = options.sites + actors.len();
+        let liars = [Kind::FlipRead, Kind::Rot, Kind::Misdirected];
+        let reads_lie = liars.iter().any(|kind| options.rates.of(*kind) > 0);
         Quay {
             net: Net::new(Rng::stream(seed, 9), hosts),
             tricks: pickup.tricks,
             options: pickup,
             actors,
-            common: Common::default(),
+            common: Common { reads_lie, ..Common::default() },
             rng,
             sites: options.sites,
         }

@@ -14,6 +14,7 @@ mod answer;
 mod context;
 mod digester;
 mod fetch;
+mod keys;
 mod refusal;
 mod route;
 mod socket;
@@ -29,25 +30,26 @@ use sha2::{Digest, Sha256};
 pub use context::{FillRandom, PickupContext};
 
 use self::fetch::Fetch;
+use self::keys::{keys, verify};
 use self::refusal::No;
 use self::route::{Route, Signer};
 use self::socket::{Random, Socket};
 use self::upload::Upload;
 use super::ws;
-use super::{Event, FetchAsk, Signed, sign};
+use super::{Event, FetchAsk};
 use crate::code::Goodbye;
 use crate::http::{self, Conn, Held, Request};
 use crate::id::{Handle, Sha256Digest, TransferNo};
-use crate::ledger::rows_pickup::NodeRow;
-use crate::ledger::{Table, codec, keys_pickup};
 use crate::limits::CHECKPOINT_EVERY;
 use crate::pickup::token::Token;
 use crate::session::{ConnInfo, Session, SessionEvent, SessionInput, SessionOut};
-use crate::store::{Query, Snapshot, StoreFault, StoreRequest};
+use crate::store::StoreFault;
 use crate::time::{Instant, Now};
 
 /// Bytes of further requests that may wait behind the present one.
 const HELD_MAX: usize = 64 << 10;
+/// Bytes of answers that the socket has not taken, above which no further request is looked at.
+const UNREAD_MAX: u64 = 256 << 10;
 /// Longest body of a request that needs none.
 const BODY_MAX: u64 = 64 << 10;
 
@@ -104,6 +106,8 @@ pub struct PickupSession {
     /// Everything it has ever appended, and what of that the kernel has.
     said: u64,
     handed: u64,
+    /// What was to be sent already when this step began.
+    begun: usize,
     /// The node wants the connection to end after the present request.
     ending: bool,
 }
@@ -123,6 +127,7 @@ impl PickupSession {
             every: CHECKPOINT_EVERY,
             said: 0,
             handed: 0,
+            begun: 0,
             ending: false,
         }
     }
@@ -144,6 +149,7 @@ impl PickupSession {
         let mut held = core::mem::take(&mut self.held);
         let mut input = held.join(new);
         while !self.is_winding_up()
+            && !self.is_unread(out)
             && let Some(event) = self.conn.read(now, &mut input, &mut out.bytes)
         {
             self.event(now, event, out);
@@ -151,6 +157,12 @@ impl PickupSession {
         let rest = input.len();
         held.keep(new, rest);
         self.held = held;
+    }
+
+    /// Whether so much of earlier answers waits for the peer that the next request has to wait, too.
+    fn is_unread(&self, out: &SessionOut) -> bool {
+        let unsent = self.position(self.begun, out).saturating_sub(self.handed);
+        matches!(self.task, Task::Idle) && unsent > UNREAD_MAX
     }
 
     fn event(&mut self, now: Now, event: http::Event<'_>, out: &mut SessionOut) {
@@ -401,6 +413,7 @@ impl PickupSession {
 impl Session for PickupSession {
     fn step(&mut self, now: Now, input: SessionInput<'_>, out: &mut SessionOut) {
         let before = out.bytes.len();
+        self.begun = before;
         match input {
             SessionInput::Open => self.conn = Conn::new(self.context.limits, now),
             SessionInput::Bytes(bytes) => self.bytes(now, bytes, out),
@@ -458,35 +471,6 @@ impl Session for PickupSession {
 /// An event of pickup.
 fn event(event: Event) -> SessionEvent {
     SessionEvent::Pickup(Box::new(event))
-}
-
-/// Asks the committed ledger for a node's public keys, one behind the other.
-fn keys(ticket: TransferNo, node: &str, out: &mut SessionOut) {
-    let key = keys_pickup::node(node);
-    let query: Query = Box::new(move |snapshot: &dyn Snapshot| {
-        let Some(value) = snapshot.get(Table::Nodes, &key)? else { return Ok(Vec::new()) };
-        let row: NodeRow = codec::decode(Table::Nodes, &key, value)
-            .map_err(|why| StoreFault::Corrupt(alloc::format!("{why}")))?;
-        Ok(row.keys.iter().flat_map(|key| key.public).collect())
-    });
-    out.requests.push(StoreRequest::Query { ticket, query });
-}
-
-/// Whether one of these keys has signed the request.
-fn verify(signer: &Signer, body: Sha256Digest, keys: &[u8]) -> Option<Signed> {
-    let Signer { claim, authority, target } = signer;
-    let text = sign::Signable {
-        method: "GET",
-        authority,
-        target,
-        timestamp: claim.timestamp,
-        nonce: claim.nonce,
-        body,
-    };
-    let (keys, _) = keys.as_chunks::<32>();
-    let key = *keys.iter().find(|key| text.is_signed(key, &claim.signature))?;
-    let node = claim.node.clone();
-    Some(Signed { node, key, timestamp: claim.timestamp, nonce: claim.nonce })
 }
 
 #[cfg(test)]

@@ -19,10 +19,11 @@ use super::*;
 use crate::gate::Promised;
 use crate::id::{BlobDigest, BlobNo, ConnId};
 use crate::ledger::rows::Body;
-use crate::ledger::rows_pickup::{NodeKey, ShardState};
-use crate::pickup::{Answer, Command, PickupRefusal, Serve, ShardView};
+use crate::ledger::rows_pickup::{NodeKey, NodeRow, ShardState};
+use crate::ledger::{Table, codec, keys_pickup};
+use crate::pickup::{Answer, Command, PickupRefusal, Serve, ShardView, sign};
 use crate::session::{Promise, SessionCommand};
-use crate::store::StoreEvent;
+use crate::store::{Snapshot, StoreEvent, StoreRequest};
 use crate::time::UnixMillis;
 
 /// The private key of node `n`.

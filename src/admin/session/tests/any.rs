@@ -1,6 +1,7 @@
 //! Whatever clients, node and store do in whatever order: no panic, no request lost, and the same bytes
 //! for every way to cut the input.
 
+use super::MIB;
 use crate::admin::make;
 use crate::admin::testing::{Site, UID, config, context};
 
@@ -77,4 +78,20 @@ fn nothing_that_happens_in_between_makes_it_panic_or_forget_a_request() {
     // A request behind one whose commit ends the drain.
     assert!(holds(vec![(0, 0), (4, 144), (4, 144), (89, 0)], false));
     quickcheck::QuickCheck::new().tests(200).quickcheck(holds as fn(Vec<(u8, u8)>, bool) -> bool);
+}
+
+#[test]
+fn requests_whose_answers_nobody_takes_wait() {
+    let mut site = Site::new();
+    site.reads = false;
+    let requests = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(2_000);
+    site.feed(&requests);
+    let answers = |site: &Site| String::from_utf8_lossy(&site.out).matches("HTTP/1.1 200").count();
+    let first = answers(&site);
+    assert!(first > 0 && site.out.len() < MIB, "{first} answers, {} bytes", site.out.len());
+    assert!(!site.session.wants_read(), "and no more are read");
+    site.reads = true;
+    site.settle();
+    assert_eq!(answers(&site), 2_000);
+    assert!(site.session.wants_read());
 }

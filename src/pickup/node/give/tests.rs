@@ -1,3 +1,5 @@
+//! Rules of a node: what is given out, when, and what a kill leaves.
+
 use super::super::tests::*;
 use super::*;
 use consign_core::ledger::keys_upkeep::RuleId;
@@ -122,6 +124,35 @@ fn what_a_killed_process_owed_is_given_out_by_the_next() {
         assert_eq!(std::fs::read(there).unwrap(), all);
         assert!(!out.path().join("a/b/3/0 (2)").exists());
     }
+}
+
+#[test]
+fn content_under_the_same_key_later_is_another_debt_and_so_is_what_could_not_be_recorded() {
+    let (shelf, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let rules = [rule(None, out.path(), &[])];
+    let key = ShardKey::new("a/b", 3, 0, "edge-7").unwrap();
+    let open = Arc::new(Shelf::open(shelf.path()).unwrap());
+    let (stop, _bell) = Stop::new().unwrap();
+    stop.stop();
+    let giving = Giving::start(&rules, &open, "edge-7", &stop).unwrap();
+    for content in [b"first", b"other"] {
+        let record = Record::of(&notify(content, 1), "edge-7");
+        giving.owing().owe(&key, &record).unwrap();
+    }
+    assert_eq!(records(shelf.path()), 2, "neither takes the other's place");
+}
+
+#[test]
+fn what_a_rule_owed_that_is_gone_is_told_at_the_start() {
+    let (shelf, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    held(shelf.path(), &[rule(None, &out.path().join("old"), &[])], "a/b", b"right");
+    for rules in [vec![rule(None, &out.path().join("new"), &[])], Vec::new()] {
+        let relay = relay([]);
+        let told = with_rules(&relay, shelf.path(), &rules, || {});
+        let known = |said: &Tell| matches!(said, Tell::Failed(f) if f.message.starts_with("1 shard not given out"));
+        assert!(told.iter().any(known), "{told:?}");
+    }
+    assert_eq!(records(shelf.path()), 1);
 }
 
 /// A shelf that holds a shard, and owes it to the rules.

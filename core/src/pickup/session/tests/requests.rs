@@ -227,3 +227,21 @@ fn a_stopping_site_finishes_what_is_asked() {
     bench.refuse(1, PickupRefusal::NotFound, None);
     assert!(bench.closed && bench.status().0 == 404);
 }
+
+#[test]
+fn requests_whose_answers_nobody_takes_wait() {
+    let mut bench = Bench::new();
+    bench.window = Some(0);
+    // Refused by the session itself, so that nothing else holds the next one up.
+    let one = "GET /nothing HTTP/1.1\r\nHost: relay.example\r\n\r\n";
+    bench.feed(one.repeat(20_000));
+    let answers =
+        |bench: &Bench| String::from_utf8_lossy(&bench.out).matches("HTTP/1.1 404").count();
+    let first = answers(&bench);
+    assert!(first > 0 && bench.out.len() < 1 << 20, "{first} answers, {} bytes", bench.out.len());
+    assert!(!bench.session.wants_read(), "and no more are read");
+    bench.window = None;
+    bench.settle();
+    assert_eq!(answers(&bench), 20_000);
+    assert!(bench.session.wants_read());
+}
