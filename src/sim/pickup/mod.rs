@@ -28,10 +28,10 @@ use consign_core::ledger::keys_pickup::ShardKey;
 use consign_core::pickup::token::Token;
 use consign_core::time::UnixMillis;
 
+use super::audit::Violation;
 use super::net::{Net, NetEvent, Sock};
 use super::rng::Rng;
 use super::seen::{Seen, SiteIx};
-use super::swarm::Kind;
 use super::swarm::{Kind, Options};
 use super::time::Micros;
 use super::watch::Watch;
