@@ -122,6 +122,9 @@ enum Command {
     /// Checks, shows, explains and tidies the configuration
     #[command(subcommand)]
     Config(cmd::config::ConfigCommand),
+    /// Shows this site's certificate, renews it; has one signed without a key leaving its machine
+    #[command(subcommand)]
+    Cert(cmd::cert::CertCommand),
     /// Has the running site read its configuration again: all of it holds from then on, or nothing changes
     Reload,
     /// Stops the site: no new segments, what is in flight is finished
@@ -237,6 +240,11 @@ fn dispatch(command: Command, global: &Global, socket: Option<PathBuf>) -> Resul
         Command::Doctor(args) => return Ok(cmd::doctor::run(args, global, socket)?),
         other => other,
     };
+    let command = match command {
+        // A socket is of use to it only where the site runs.
+        Command::Cert(command) => return cmd::cert::run(&command, global, socket),
+        other => other,
+    };
     let at = || match socket {
         Some(socket) => Ok(socket),
         None => settings(global, &[]).map(|settings| settings.admin),
@@ -274,7 +282,7 @@ fn dispatch(command: Command, global: &Global, socket: Option<PathBuf>) -> Resul
         Command::Reload => cmd::reload::run(global, &at()?)?,
         Command::Stop(args) => cmd::stop::run(args, global, &at()?)?,
         Command::Fsck(args) => cmd::fsck::run(&args, global)?,
-        Command::Doctor(_) => unreachable!("it is run above"),
+        Command::Doctor(_) | Command::Cert(_) => unreachable!("they are run above"),
         Command::Demo(args) => cmd::demo::run(&args, global)?,
         Command::Bench(args) => cmd::bench::run(&args, global)?,
         Command::Replay(args) => cmd::replay::run(&args, global)?,

@@ -262,7 +262,11 @@ fn parent(path: &Path) -> PathBuf {
     }
 }
 
-fn read_authority(ca: &Path, key: Option<&Path>) -> Result<Authority, Failure> {
+/// Reads an authority: its certificate or the directory it lies in, and its key, beside it unless named.
+///
+/// # Errors
+/// When one of them cannot be read or used.
+pub(crate) fn read_authority(ca: &Path, key: Option<&Path>) -> Result<Authority, Failure> {
     let certificate = if ca.is_dir() { ca.join("ca.pem") } else { ca.to_path_buf() };
     let key = key.map_or_else(|| parent(&certificate).join("ca.key"), Path::to_path_buf);
     let read = |path: &Path| {
