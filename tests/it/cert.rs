@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::site::{RUNTIMES, Site, content, pair};
+use crate::site::{RUNTIMES, Site, consign, content, pair};
 
 fn own(site: &Site) -> String {
     let print = site.status()["certificates"][0]["fingerprint"].clone();
@@ -109,6 +109,37 @@ fn two_machines_meet_without_a_key_leaving_either() {
     alpha.serve();
     let id = alpha.accepted("on", &content(6, 10_000));
     assert_eq!(beta.arrival(&id), content(6, 10_000));
+    alpha.stop();
+    beta.stop();
+}
+
+#[test]
+fn a_site_joins_another_by_its_card() {
+    let (mut alpha, mut beta) = pair("std");
+    fs::remove_dir_all(&beta.dir).expect("removed");
+    fs::remove_dir_all(&alpha.dir).expect("removed");
+    let init = |site: &Site, more: &[String]| {
+        let mut command = consign();
+        command.arg("init").arg(&site.dir).args(["--json", "--listen", &site.address.to_string()]);
+        let output = command.args(more).output().expect("it runs");
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice::<Value>(&output.stdout).expect("JSON")
+    };
+    let to = |site: &Site| ["--peer".to_string(), format!("{}={}", site.name, site.address)];
+    let made = init(&alpha, &to(&beta));
+    let joined = init(&beta, &["--join".to_string(), text(&made, "card").to_string()]);
+    let request = text(&joined, "request");
+    // Not before its certificate is there.
+    let refused = beta.serve_command().output().expect("it runs");
+    assert_eq!(refused.status.code(), Some(78), "{refused:?}");
+    alpha.json(&["cert", "sign", request]);
+    let answer = request.replace(".csr", ".pem");
+    let done = beta.json(&["cert", "install", &answer]).remove(0);
+    assert_eq!((text(&done, "name"), text(&done, "running")), ("beta", "not_running"));
+    alpha.serve();
+    beta.serve();
+    let id = alpha.accepted("joined", &content(7, 10_000));
+    assert_eq!(beta.arrival(&id), content(7, 10_000));
     alpha.stop();
     beta.stop();
 }

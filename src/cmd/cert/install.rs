@@ -8,11 +8,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::files::{self, New, Reader};
 use super::request::{next_key, usual_place};
 use super::{CertDone, InstallArgs, der_of, judged, key_of, worded};
+use crate::cmd::init;
 use crate::config::Settings;
 use crate::exit::{Exit, Failure};
 use crate::pki::{Request, blocks};
 use crate::tls::identity::date;
-use crate::tls::{self, Judged, sha256};
+use crate::tls::{Judged, sha256};
 
 /// What a file holds.
 struct Given {
@@ -57,8 +58,12 @@ pub(super) fn install(args: &InstallArgs, settings: &Settings) -> Result<CertDon
     let files = &settings.tls;
     let _alone = files::alone(&files.key)?;
     let given = Given::read(args)?;
-    let believed = super::read(&files.ca)?;
-    let roots = with_trusted(args, &given, &believed, settings)?;
+    // A site that joins another has no authority yet, and believes its card's.
+    let joins = files.ca.symlink_metadata().is_err();
+    let promised = if joins { init::promised(&settings.file)? } else { None };
+    let believed = if promised.is_some() { String::new() } else { super::read(&files.ca)? };
+    let trust = args.trust.clone().or(promised);
+    let roots = with_trusted(args, trust.as_deref(), &given, &believed)?;
     let (key, next, fresh) = fitting(&given, roots.as_ref().unwrap_or(&believed), settings)?;
     still_good(&fresh)?;
     let mut new = Vec::new();
@@ -74,6 +79,9 @@ pub(super) fn install(args: &InstallArgs, settings: &Settings) -> Result<CertDon
     if let Some(next) = next {
         let _ = std::fs::remove_file(next);
         forget_request(&given, settings);
+    }
+    if joins {
+        let _ = std::fs::remove_file(settings.file.with_file_name(init::CARD));
     }
     Ok(CertDone {
         schema: CertDone::SCHEMA.into(),
@@ -92,14 +100,14 @@ pub(super) fn install(args: &InstallArgs, settings: &Settings) -> Result<CertDon
 /// The text of `tls.ca` with the authority that is to be believed besides, if it is not there yet.
 fn with_trusted(
     args: &InstallArgs,
+    trust: Option<&str>,
     given: &Given,
     believed: &str,
-    settings: &Settings,
 ) -> Result<Option<String>, Failure> {
-    let Some(trust) = &args.trust else { return Ok(None) };
-    let there = tls::certificates(&settings.tls.ca)?;
-    let is_there = |print: &str| there.iter().any(|one| worded(&sha256(one)) == print);
-    let trust = trust.to_ascii_lowercase();
+    let Some(trust) = trust.map(str::to_ascii_lowercase) else { return Ok(None) };
+    let is_there = |print: &str| {
+        blocks(believed).any(|one| der_of(one).is_ok_and(|der| worded(&sha256(&der)) == print))
+    };
     let Some((_, block)) = given.authorities.iter().find(|(print, _)| *print == trust) else {
         let prints: Vec<&str> = given.authorities.iter().map(|(print, _)| print.as_str()).collect();
         let has = if prints.is_empty() { "none".into() } else { prints.join(", ") };
@@ -107,7 +115,7 @@ fn with_trusted(
         let help = "take it anew from the site that signed, by a way that nobody else can write to";
         return Err(Failure::new(Exit::Failed, "CN0327", message).help(help));
     };
-    let more = || format!("{}\n{block}\n", believed.trim_end());
+    let more = || format!("{}\n{block}\n", believed.trim_end()).trim_start().to_owned();
     Ok((!is_there(&trust)).then(more))
 }
 

@@ -63,11 +63,20 @@ impl Certificates {
     pub(super) fn read(settings: &Settings, now: i64) -> Result<Certificates, Failure> {
         let files = &settings.tls;
         let mut certificates = Vec::new();
-        let chain = tls::certificates(&files.cert)?;
+        let next = super::request::next_key(settings);
+        let waits = next.symlink_metadata().is_ok();
+        // A site that joins another has neither yet.
+        let read = |path: &Path| {
+            if waits && path.symlink_metadata().is_err() {
+                return Ok(Vec::new());
+            }
+            tls::certificates(path)
+        };
+        let chain = read(&files.cert)?;
         if let Some(own) = chain.first() {
             certificates.push(Certificate::read("own", own, &files.cert, now)?);
         }
-        for root in tls::certificates(&files.ca)? {
+        for root in read(&files.ca)? {
             certificates.push(Certificate::read("authority", &root, &files.ca, now)?);
         }
         let judged = Credentials::read(files).and_then(|c| c.judge(&settings.node));
@@ -75,8 +84,7 @@ impl Certificates {
             Ok(judged) => judged.warning.map(|text| format!("CN0309: {text}")).unwrap_or_default(),
             Err(failure) => format!("{}: {}", failure.code, failure.message),
         };
-        let next = super::request::next_key(settings);
-        let requested = next.symlink_metadata().is_ok().then(|| next.display().to_string());
+        let requested = waits.then(|| next.display().to_string());
         let (schema, node) = (Certificates::SCHEMA.into(), settings.node.name.clone());
         Ok(Certificates { schema, node, certificates, problem, requested })
     }

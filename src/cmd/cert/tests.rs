@@ -241,3 +241,73 @@ fn the_running_site_is_believed_about_what_it_shows() {
     assert!(heard.lines[0].starts_with("Renewed the certificate of alpha"), "{heard:?}");
     assert_eq!(heard.notes[0], "warning: CN0314: why");
 }
+
+/// The card that `init` prints for a site at this address.
+fn card(root: &Path, name: &str, listen: &str) -> String {
+    let listen = Some(listen.parse().expect("an address"));
+    let args = InitArgs { dir: Some(root.join(name)), listen, ..InitArgs::default() };
+    let (plan, report) = make(&args).expect("made");
+    report.json(&plan)["card"].as_str().expect("a card").to_string()
+}
+
+#[test]
+fn a_site_that_joins_by_a_card_believes_the_cards_authority_and_no_other() {
+    let root = tempfile::tempdir().expect("a directory");
+    let card = card(root.path(), "alpha", "127.0.0.1:7400");
+    let load = |name: &str| {
+        let file = root.path().join(name).join("consign.toml");
+        config::load(&file, &Layers::default()).expect("good")
+    };
+    let alpha = load("alpha");
+    let print = shown(&alpha).certificates[1].fingerprint.clone();
+    assert_eq!(card, format!("consign:alpha@127.0.0.1:7400#{print}"));
+    let args = InitArgs {
+        dir: Some(root.path().join("beta")),
+        join: Some(card.clone()),
+        ..InitArgs::default()
+    };
+    let (plan, report) = make(&args).expect("made");
+    assert_eq!(report.json(&plan)["certificate_expires_at"], serde_json::Value::Null);
+    let beta = load("beta");
+    assert_eq!((beta.node.peers.len(), beta.node.peers[0].name.as_str()), (1, "alpha"));
+    let all = shown(&beta);
+    assert_eq!(all.certificates.len(), 0);
+    assert!(all.problem.starts_with("CN0311") && all.requested.is_some(), "{all:?}");
+    let csr = super::request::usual_place(&beta);
+    // Somebody in between answers with an authority of their own.
+    let between = site(root.path(), "between", None);
+    let before = files(&root.path().join("beta"));
+    let (answer, _) = sign(&between, &csr).expect("signed");
+    let refused = install(&beta, &answer, None).expect_err("not the card's");
+    assert_eq!(refused.code, "CN0327");
+    assert!(refused.message.contains(&print), "{refused}");
+    std::fs::remove_file(&answer).expect("removed");
+    assert_eq!(files(&root.path().join("beta")), before);
+    let (answer, _) = sign(&alpha, &csr).expect("signed");
+    install(&beta, &answer, None).expect("installed");
+    let loaded = starts(&beta);
+    assert_eq!((loaded.own.name.as_str(), loaded.shown.authorities.len()), ("beta", 1));
+    let mode = beta.tls.key.metadata().expect("there").permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600);
+    let left: Vec<_> = files(&root.path().join("beta")).into_keys().collect();
+    let names = ["beta.pem", "ca.pem", "consign.toml", "node.key", "node.pem"];
+    assert_eq!(left, names.map(|name| root.path().join("beta").join(name)));
+}
+
+#[test]
+fn a_card_that_is_none_and_ones_own_make_nothing() {
+    let root = tempfile::tempdir().expect("a directory");
+    let card = card(root.path(), "alpha", "127.0.0.1:7400");
+    let dir = root.path().join("x");
+    for (name, card) in [("beta", "consign:alpha"), ("alpha", card.as_str())] {
+        let args = InitArgs {
+            dir: Some(dir.clone()),
+            name: Some(name.into()),
+            join: Some(card.into()),
+            ..InitArgs::default()
+        };
+        let refused = make(&args).map(|_| ()).expect_err("no such site");
+        assert_eq!((refused.exit, refused.code), (Exit::Usage, "CN0002"), "{refused}");
+        assert!(!dir.exists());
+    }
+}
