@@ -80,9 +80,8 @@ pub(super) fn install(args: &InstallArgs, settings: &Settings) -> Result<CertDon
         let _ = std::fs::remove_file(next);
         forget_request(&given, settings);
     }
-    if joins {
-        let _ = std::fs::remove_file(settings.file.with_file_name(init::CARD));
-    }
+    // Its authority is believed now, by this run or by one that was cut off.
+    let _ = std::fs::remove_file(settings.file.with_file_name(init::CARD));
     Ok(CertDone {
         schema: CertDone::SCHEMA.into(),
         action: "install".into(),
