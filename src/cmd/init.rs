@@ -376,7 +376,7 @@ impl Report {
         })
     }
 
-    fn text(&self, plan: &Plan) -> String {
+    pub(crate) fn text(&self, plan: &Plan) -> String {
         if let Some(joined) = &self.joined {
             return joined.text(plan);
         }
@@ -432,6 +432,9 @@ impl Report {
             } else {
                 let _ = write!(out, "\nNext:\n  consign serve -c {dir}\n");
                 self.tell_peers(&me, "its peers", out);
+                if let Some(card) = &self.card {
+                    let _ = writeln!(out, "\nIts card, for --join elsewhere:\n  {card}");
+                }
             }
             return;
         };

@@ -245,9 +245,12 @@ fn the_running_site_is_believed_about_what_it_shows() {
 /// The card that `init` prints for a site at this address.
 fn card(root: &Path, name: &str, listen: &str) -> String {
     let listen = Some(listen.parse().expect("an address"));
-    let args = InitArgs { dir: Some(root.join(name)), listen, ..InitArgs::default() };
+    let peer = vec!["delta=192.0.2.1:7400".into()];
+    let args = InitArgs { dir: Some(root.join(name)), listen, peer, ..InitArgs::default() };
     let (plan, report) = make(&args).expect("made");
-    report.json(&plan)["card"].as_str().expect("a card").to_string()
+    let card = report.json(&plan)["card"].as_str().expect("a card").to_string();
+    assert!(report.text(&plan).contains(&card), "people are told as well");
+    card
 }
 
 #[test]
