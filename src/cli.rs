@@ -122,6 +122,9 @@ enum Command {
     /// Checks, shows, explains and tidies the configuration
     #[command(subcommand)]
     Config(cmd::config::ConfigCommand),
+    /// Shows this site's certificate, renews it; has one signed without a key leaving its machine
+    #[command(subcommand)]
+    Cert(cmd::cert::CertCommand),
     /// Has the running site read its configuration again: all of it holds from then on, or nothing changes
     Reload,
     /// Stops the site: no new segments, what is in flight is finished
@@ -237,20 +240,12 @@ fn dispatch(command: Command, global: &Global, socket: Option<PathBuf>) -> Resul
         Command::Doctor(args) => return Ok(cmd::doctor::run(args, global, socket)?),
         other => other,
     };
-    let at = || {
-        match socket {
-        Some(socket) => Ok(socket),
-        None => match settings(global, &[]) {
-            Ok(settings) => Ok(settings.admin),
-            // A site that runs goes by what it has read before.
-            Err(faults) => faults.socket().ok_or(faults).inspect(|_| {
-                if !global.quiet {
-                    out::note("The configuration has faults (consign config check); the site that runs answers.");
-                }
-            }),
-        },
-    }
+    let command = match command {
+        // A socket is of use to it only where the site runs.
+        Command::Cert(command) => return cmd::cert::run(&command, global, socket),
+        other => other,
     };
+    let at = || reached(global, socket);
     Ok(match command {
         Command::Init(args) => {
             cmd::init::run(&args, global)?;
@@ -284,7 +279,7 @@ fn dispatch(command: Command, global: &Global, socket: Option<PathBuf>) -> Resul
         Command::Reload => cmd::reload::run(global, &at()?)?,
         Command::Stop(args) => cmd::stop::run(args, global, &at()?)?,
         Command::Fsck(args) => cmd::fsck::run(&args, global)?,
-        Command::Doctor(_) => unreachable!("it is run above"),
+        Command::Doctor(_) | Command::Cert(_) => unreachable!("they are run above"),
         Command::Demo(args) => cmd::demo::run(&args, global)?,
         Command::Bench(args) => cmd::bench::run(&args, global)?,
         Command::Replay(args) => cmd::replay::run(&args, global)?,
@@ -293,6 +288,24 @@ fn dispatch(command: Command, global: &Global, socket: Option<PathBuf>) -> Resul
         Command::Completions(args) => cmd::pages::completions(&args, global, self::command())?,
         Command::Man(args) => cmd::pages::man(&args, global, self::command())?,
     })
+}
+
+/// The socket of the running site: the one that was given, or the configuration's.
+fn reached(global: &Global, socket: Option<PathBuf>) -> Result<PathBuf, Faults> {
+    if let Some(socket) = socket {
+        return Ok(socket);
+    }
+    let faults = match settings(global, &[]) {
+        Ok(settings) => return Ok(settings.admin),
+        Err(faults) => faults,
+    };
+    // A site that runs goes by what it has read before.
+    let Some(socket) = faults.socket() else { return Err(faults) };
+    if !global.quiet {
+        let text = "The configuration has faults (consign config check)";
+        out::note(&format!("{text}; the site that runs answers."));
+    }
+    Ok(socket)
 }
 
 /// Finds and reads the configuration, with the environment and these flags (key, flag, value) above it.

@@ -4,6 +4,10 @@
 //! `consign://NAME`, and is good for both ends of a connection. Validity begins an hour early, so that
 //! sites whose clocks differ a little can meet at once.
 
+mod request;
+#[cfg(test)]
+mod tests;
+
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,7 +19,8 @@ use rcgen::{
 };
 
 use crate::exit::{Exit, Failure};
-use crate::tls::identity::SCHEME;
+use crate::tls::identity::{SCHEME, date};
+pub use request::{Request, request};
 
 /// How long an authority lasts: ten years.
 pub const AUTHORITY_LASTS: Duration = Duration::from_secs(3_652 * 86_400);
@@ -38,10 +43,35 @@ pub struct Pair {
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: String,
+    /// The last second of its validity, since the Unix epoch.
+    not_after: i64,
 }
 
 fn failure(what: &str, e: &rcgen::Error) -> Failure {
     Failure::new(Exit::Failed, "CN0321", format!("{what}: {e}"))
+}
+
+/// Seconds since the Unix epoch by the system clock.
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// Each certificate in a text of PEM, without what stands between them.
+pub(crate) fn blocks(text: &str) -> impl Iterator<Item = &str> {
+    text.split_inclusive("-----END CERTIFICATE-----")
+        .filter_map(|part| part.get(part.find("-----BEGIN CERTIFICATE-----")?..))
+}
+
+/// Whether the certificate is of this key.
+fn is_of(certificate: &str, key: &KeyPair) -> bool {
+    let pem = x509_parser::pem::parse_x509_pem(certificate.as_bytes());
+    pem.is_ok_and(|(_, pem)| {
+        let of = |x: x509_parser::certificate::X509Certificate<'_>| {
+            x.public_key().subject_public_key.data.as_ref() == key.der_bytes()
+        };
+        pem.parse_x509().is_ok_and(of)
+    })
 }
 
 /// From an hour ago until `lasts` from now.
@@ -81,10 +111,11 @@ impl Authority {
             .map_err(|e| failure("the authority could not be signed", &e))?
             .pem();
         let pair = Pair { certificate: certificate.clone(), key: key.serialize_pem() };
-        Ok((Authority { issuer: Issuer::new(params, key), certificate }, pair))
+        let not_after = params.not_after.unix_timestamp();
+        Ok((Authority { issuer: Issuer::new(params, key), certificate, not_after }, pair))
     }
 
-    /// An authority from its files.
+    /// An authority from its files. Of several certificates the key's own one counts.
     ///
     /// # Errors
     /// When they are not a certificate of an authority and its key.
@@ -92,6 +123,8 @@ impl Authority {
         let key = KeyPair::from_pem(key)
             .map_err(|e| failure("the authority's key cannot be used", &e))?;
         let wrong = |why: &str| Failure::new(Exit::Failed, "CN0321", why);
+        let first = blocks(certificate).next().unwrap_or(certificate);
+        let certificate = blocks(certificate).find(|one| is_of(one, &key)).unwrap_or(first);
         let (_, pem) = x509_parser::pem::parse_x509_pem(certificate.as_bytes())
             .map_err(|e| wrong(&format!("the authority's certificate cannot be read: {e}")))?;
         let parsed = pem
@@ -107,7 +140,8 @@ impl Authority {
         }
         let issuer = Issuer::from_ca_cert_pem(certificate, key)
             .map_err(|e| failure("the authority's certificate cannot be used", &e))?;
-        Ok(Authority { issuer, certificate: certificate.to_owned() })
+        let not_after = parsed.validity().not_after.timestamp();
+        Ok(Authority { issuer, certificate: format!("{}\n", certificate.trim_end()), not_after })
     }
 
     /// Its certificate in PEM.
@@ -116,20 +150,56 @@ impl Authority {
         &self.certificate
     }
 
+    /// Whether it signed this certificate, in DER.
+    #[must_use]
+    pub fn signed(&self, certificate: &[u8]) -> bool {
+        let own = x509_parser::pem::parse_x509_pem(self.certificate.as_bytes());
+        let Ok((_, own)) = own else { return false };
+        let (Ok(own), Ok((_, one))) =
+            (own.parse_x509(), x509_parser::parse_x509_certificate(certificate))
+        else {
+            return false;
+        };
+        one.verify_signature(Some(own.public_key())).is_ok()
+    }
+
+    /// No certificate outlasts what signed it.
+    fn at_most(&self, lasts: Duration) -> Result<Duration, Failure> {
+        let left = u64::try_from(self.not_after.saturating_sub(now())).unwrap_or(0);
+        if left == 0 {
+            let message = format!("the authority's certificate ended on {}", date(self.not_after));
+            return Err(Failure::new(Exit::Failed, "CN0321", message));
+        }
+        Ok(lasts.min(Duration::from_secs(left)))
+    }
+
     /// Makes a key for a site and signs its certificate. `hosts` are the names and addresses under which
-    /// pickup clients reach it.
+    /// pickup clients reach it. It lasts no longer than the authority does.
     ///
     /// # Errors
-    /// When the system gives no randomness or the name cannot stand in a certificate.
+    /// When the system gives no randomness, the name cannot stand in a certificate, or the authority's
+    /// own time is over.
     pub fn site(&self, name: &str, hosts: &[String], lasts: Duration) -> Result<Pair, Failure> {
         let key = new_key()?;
         let mut params = site_params(name)?;
         params.subject_alt_names.extend(host_names(name, hosts)?);
-        validity(&mut params, lasts);
+        validity(&mut params, self.at_most(lasts)?);
         let certificate = params
             .signed_by(&key, &self.issuer)
             .map_err(|e| failure("the certificate could not be signed", &e))?;
         Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+    }
+
+    /// Signs what another site asks for: its key, its name and its hosts; everything else is as for
+    /// every site, whatever the request says.
+    ///
+    /// # Errors
+    /// When the key is of no use in a certificate, or the authority's own time is over.
+    pub fn sign(&self, request: &Request, lasts: Duration) -> Result<String, Failure> {
+        let mut params = site_params(&request.name)?;
+        params.subject_alt_names.extend(host_names(&request.name, &request.hosts)?);
+        validity(&mut params, self.at_most(lasts)?);
+        request.signed_by(params, &self.issuer)
     }
 
     /// Signs a certificate with these parameters, for tests of what is refused.

@@ -4,7 +4,9 @@
 //! that site's configuration lies beside it, it becomes a peer, and with `--introduce` it learns of the
 //! new site, too, so that two sites on one machine need no editing.
 
+mod card;
 mod files;
+mod join;
 #[cfg(test)]
 mod tests;
 
@@ -23,7 +25,9 @@ use crate::exit::{Exit, Failure, Global};
 use crate::out;
 use crate::pki::{Authority, SITE_LASTS};
 use crate::tls::identity::{Site, date};
+use card::Card;
 use files::Made;
+pub(crate) use join::{CARD, promised};
 
 /// Makes a site: keys, certificate, configuration.
 #[derive(Args, Clone, Debug, Default)]
@@ -51,6 +55,9 @@ pub struct InitArgs {
     /// A site to exchange segments with; may be given more than once
     #[arg(long, value_name = "NAME=HOST:PORT", value_delimiter = ',')]
     pub peer: Vec<String>,
+    /// Join the site of this card, in one line as its `init` printed it: makes a request instead of a certificate
+    #[arg(long, value_name = "CARD", conflicts_with_all = ["ca", "introduce"])]
+    pub join: Option<String>,
     /// Also make this site known to the one in the directory given by --ca
     #[arg(long, requires = "ca")]
     pub introduce: bool,
@@ -73,6 +80,8 @@ pub(crate) struct Plan {
     peers: Vec<Peer>,
     /// Directory and configuration of the site whose authority is used.
     sibling: Option<(PathBuf, Settings)>,
+    /// The site to join.
+    join: Option<Card>,
 }
 
 /// Runs the command.
@@ -132,6 +141,10 @@ impl Plan {
                 peers.push(Peer { name: other.node.name.clone(), address });
             }
         }
+        let join: Option<Card> = args.join.as_deref().map(str::parse).transpose()?;
+        if let Some(card) = join.as_ref().filter(|c| !peers.iter().any(|p| p.name == c.name)) {
+            peers.push(Peer { name: card.name.clone(), address: card.address.clone() });
+        }
         for (i, peer) in peers.iter().enumerate() {
             if peer.name == name {
                 return Err(usage(format!("{name} cannot be its own peer")));
@@ -141,10 +154,13 @@ impl Plan {
             }
         }
         let listen = args.listen.or_else(|| Some(free_address(&sibling.as_ref()?.1)));
-        Ok(Plan { dir, name, listen, pickup: args.pickup, peers, sibling })
+        Ok(Plan { dir, name, listen, pickup: args.pickup, peers, sibling, join })
     }
 
     fn carry_out(&self, args: &InitArgs) -> Result<Report, Failure> {
+        if let Some(card) = &self.join {
+            return self.join(args, card);
+        }
         let own_authority = args.ca.is_none();
         let mut made = Made::begin(&self.dir, own_authority)?;
         let authority = match &args.ca {
@@ -168,7 +184,8 @@ impl Plan {
         };
         let until = valid_until(&pair.certificate);
         made.keep();
-        Ok(Report { until, own_authority, introduced })
+        let card = self.card(args, &authority).filter(|_| own_authority);
+        Ok(Report { until, own_authority, introduced, card, joined: None })
     }
 
     fn configuration(&self) -> String {
@@ -262,7 +279,11 @@ fn parent(path: &Path) -> PathBuf {
     }
 }
 
-fn read_authority(ca: &Path, key: Option<&Path>) -> Result<Authority, Failure> {
+/// Reads an authority: its certificate or the directory it lies in, and its key, beside it unless named.
+///
+/// # Errors
+/// When one of them cannot be read or used.
+pub(crate) fn read_authority(ca: &Path, key: Option<&Path>) -> Result<Authority, Failure> {
     let certificate = if ca.is_dir() { ca.join("ca.pem") } else { ca.to_path_buf() };
     let key = key.map_or_else(|| parent(&certificate).join("ca.key"), Path::to_path_buf);
     let read = |path: &Path| {
@@ -331,10 +352,13 @@ pub(crate) struct Report {
     own_authority: bool,
     /// Whether the other site was changed; `None` when that was not asked for.
     introduced: Option<bool>,
+    card: Option<Card>,
+    /// Set where the certificate is yet to come.
+    joined: Option<join::Joined>,
 }
 
 impl Report {
-    fn json(&self, plan: &Plan) -> serde_json::Value {
+    pub(crate) fn json(&self, plan: &Plan) -> serde_json::Value {
         let peers: Vec<_> =
             plan.peers.iter().map(|p| json!({"name": p.name, "address": p.address})).collect();
         json!({
@@ -343,14 +367,19 @@ impl Report {
             "dir": plan.dir.display().to_string(),
             "config": plan.dir.join(FILE_NAME).display().to_string(),
             "authority_made": self.own_authority,
-            "certificate_expires_at": date(self.until),
+            "certificate_expires_at": self.joined.is_none().then(|| date(self.until)),
+            "card": self.card.as_ref().map(Card::to_string),
+            "request": self.joined.as_ref().map(|joined| joined.request(plan)),
             "peers": peers,
             "introduced": self.introduced == Some(true),
             "known_peer_lines": self.to_tell(plan).lines(),
         })
     }
 
-    fn text(&self, plan: &Plan) -> String {
+    pub(crate) fn text(&self, plan: &Plan) -> String {
+        if let Some(joined) = &self.joined {
+            return joined.text(plan);
+        }
         let mut out = String::new();
         let dir = shown(&plan.dir);
         let until = date(self.until);
@@ -396,13 +425,16 @@ impl Report {
                     out,
                     "\nNext, a second site on this machine, and both know each other:\n  \
                      consign init {second} --ca {dir} --introduce\n\
-                     or one for another machine (then copy its directory there):\n  \
-                     consign init {second} --ca {dir} --listen 0.0.0.0:{PORT} --peer {}=HOST:{PORT}\n",
-                    plan.name
+                     or one on another machine, by this site's card, and no key leaves either:\n  \
+                     consign init {second} --join {}\n",
+                    self.card.as_ref().map_or_else(|| "CARD".into(), Card::to_string)
                 );
             } else {
                 let _ = write!(out, "\nNext:\n  consign serve -c {dir}\n");
                 self.tell_peers(&me, "its peers", out);
+                if let Some(card) = &self.card {
+                    let _ = writeln!(out, "\nIts card, for --join elsewhere:\n  {card}");
+                }
             }
             return;
         };

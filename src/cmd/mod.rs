@@ -4,6 +4,7 @@ mod acts;
 pub mod assurance;
 pub mod audit;
 pub mod bench;
+pub mod cert;
 pub mod clock;
 pub mod config;
 pub mod deadletter;

@@ -67,6 +67,8 @@ published! {
     "consign.watch/1", ["watch ls"], plain::Watch;
     "consign.watched/1", [], exports::WatchedFiles;
     "consign.clock/1", ["clock confirm"], shapes::Clock;
+    "consign.certificates/1", ["cert show"], cmd::cert::Certificates;
+    "consign.cert_done/1", ["cert renew", "cert request", "cert sign", "cert install"], cmd::cert::CertDone;
     "consign.reload/1", ["reload"], reloads::Reloaded;
     "consign.stopping/1", ["stop"], shapes::Stopping;
     "consign.node/1", ["pickup nodes ls"], pickup::lists::Node;

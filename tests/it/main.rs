@@ -1,5 +1,6 @@
 //! The real binary, from outside: two sites on loopback with real certificates, ledgers and disks.
 
+mod cert;
 mod cli;
 mod config;
 mod damage;
