@@ -258,6 +258,9 @@ impl Settle<'_> {
         let base = self.file.parent().unwrap_or(Path::new(""));
         let peers = node.peers.iter().map(|peer| peer.name.clone());
         let sites = peers.chain(node.routes.iter().map(|route| route.to.clone())).collect();
+        // Where none is named it is the base, and that is told by itself.
+        let named = !self.text("node.data_dir").is_empty();
+        let data_dir = if named { data_dir } else { Path::new("") };
         let around = Around { base, data_dir, sites };
         let lists = self.walked.lists.iter().map(|(name, items, _)| (*name, items));
         let mut rules = rules::read(lists, &around);
