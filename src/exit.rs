@@ -55,6 +55,17 @@ impl Failure {
         self.help = help.into();
         self
     }
+
+    /// The same as `consign.error/1`.
+    #[must_use]
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "schema": "consign.error/1",
+            "code": self.code,
+            "message": self.message,
+            "help": self.help,
+        })
+    }
 }
 
 impl fmt::Display for Failure {

@@ -2,8 +2,6 @@
 
 use std::io::{ErrorKind, Write};
 
-use serde_json::json;
-
 use crate::config::Faults;
 use crate::exit::Failure;
 
@@ -33,13 +31,7 @@ pub fn note(text: &str) {
 /// Shows a failure: as sentences, or as one JSON object.
 pub fn failure(failure: &Failure, json: bool) {
     if json {
-        let object = json!({
-            "schema": "consign.error/1",
-            "code": failure.code,
-            "message": failure.message,
-            "help": failure.help,
-        });
-        return note(&object.to_string());
+        return note(&failure.json().to_string());
     }
     let head =
         format!("\x1b[1;31merror[{}]\x1b[0m\x1b[1m: {}\x1b[0m", failure.code, failure.message);

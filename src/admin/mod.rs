@@ -61,7 +61,6 @@ mod upload;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use consign_core::config::SuccessCondition;
 use consign_core::driver::MakeSession;
 use consign_core::http::Limits;
 use consign_core::ledger::keys_upkeep::RuleId;
@@ -89,8 +88,6 @@ pub struct AdminContext {
     /// How long heads may take, and how slow bodies may be, over TCP (`limits.header_timeout`,
     /// `limits.min_body_rate`). On the admin socket bodies may be as slow as a pipe.
     pub limits: Limits,
-    /// When a segment for everybody counts as relayed.
-    pub success: SuccessCondition,
     /// What inbox rules pick and where their files go.
     pub inbox: BTreeMap<RuleId, (String, String)>,
     /// How watched directories are doing.

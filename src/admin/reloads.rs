@@ -102,7 +102,7 @@ struct State {
     problem: String,
     restart: Vec<String>,
     ledger_max: u64,
-    condition: Option<SuccessCondition>,
+    condition: SuccessCondition,
     certificates: Vec<Certificate>,
     /// What is wrong with certificate and key as they lie there; the last good ones are in use.
     files: String,
@@ -125,7 +125,7 @@ impl Reloads {
         state.problem.clear();
         state.restart = restart.to_vec();
         state.ledger_max = node.ledger_max;
-        state.condition = Some(node.success_condition);
+        state.condition = node.success_condition;
     }
 
     /// A reading was refused.
@@ -166,8 +166,8 @@ impl Reloads {
         self.lock().ledger_max
     }
 
-    /// `relay.success_condition` as it holds now, where a configuration was read.
-    pub(super) fn condition(&self) -> Option<SuccessCondition> {
+    /// `relay.success_condition` as it holds now.
+    pub(super) fn condition(&self) -> SuccessCondition {
         self.lock().condition
     }
 

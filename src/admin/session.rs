@@ -15,7 +15,7 @@ use consign_core::code::Goodbye;
 use consign_core::http::{Conn, Event, Held, Length, Method, Request};
 use consign_core::id::{BlobNo, Handle, Seq, TransferNo};
 use consign_core::node::Question;
-use consign_core::session::{ConnInfo, Session, SessionEvent, SessionInput, SessionOut};
+use consign_core::session::{ConnInfo, Session, SessionEvent, SessionInput, SessionOut, Spoken};
 use consign_core::store::{StoreEvent, StoreFault};
 use consign_core::time::{Instant, Now};
 
@@ -36,8 +36,6 @@ use super::upload::Upload;
 
 /// Bytes of further requests that may wait behind the present one.
 const HELD_MAX: usize = 64 << 10;
-/// Bytes of answers that the socket has not taken, above which no further request is looked at.
-const UNREAD_MAX: u64 = 256 << 10;
 
 /// What the present request waits for.
 #[derive(Debug)]
@@ -74,10 +72,7 @@ pub(super) struct AdminSession {
     conn: Conn,
     held: Held,
     tickets: u32,
-    /// Bytes it has said, those that the socket has taken, and what was to be sent when this step began.
-    said: u64,
-    handed: u64,
-    begun: usize,
+    spoken: Spoken,
     head_only: bool,
     task: Task,
     /// The node wants the connection to end after the present request.
@@ -92,9 +87,7 @@ impl AdminSession {
             info,
             held: Held::default(),
             tickets: 0,
-            said: 0,
-            handed: 0,
-            begun: 0,
+            spoken: Spoken::default(),
             head_only: false,
             task: Task::Idle,
             ending: None,
@@ -122,8 +115,7 @@ impl AdminSession {
 
     /// Whether so much of earlier answers waits for the client that the next request has to wait, too.
     fn is_unread(&self, out: &SessionOut) -> bool {
-        let said = self.said.saturating_add(out.bytes.len().saturating_sub(self.begun) as u64);
-        matches!(self.task, Task::Idle) && said.saturating_sub(self.handed) > UNREAD_MAX
+        matches!(self.task, Task::Idle) && self.spoken.is_crowded(&out.bytes)
     }
 
     fn event(&mut self, now: Now, event: Event<'_>, out: &mut SessionOut) {
@@ -387,7 +379,7 @@ impl AdminSession {
 
 impl Session for AdminSession {
     fn step(&mut self, now: Now, input: SessionInput<'_>, out: &mut SessionOut) {
-        self.begun = out.bytes.len();
+        self.spoken.begin(&out.bytes);
         match input {
             SessionInput::Open => self.conn = Conn::new(limits(&self.context, &self.info), now),
             SessionInput::Bytes(bytes) => self.bytes(now, bytes, out),
@@ -400,7 +392,7 @@ impl Session for AdminSession {
                     self.downloaded(now, step, out);
                 }
             }
-            SessionInput::Handed(bytes) => self.handed = bytes,
+            SessionInput::Handed(bytes) => self.spoken.handed(bytes),
             SessionInput::Timer => {
                 if let Some(event) = self.conn.timer(now, &mut out.bytes) {
                     self.event(now, event, out);
@@ -416,7 +408,7 @@ impl Session for AdminSession {
             self.conn.abort();
         }
         self.conn.reading(now, self.wants_read());
-        self.said = self.said.saturating_add(out.bytes.len().saturating_sub(self.begun) as u64);
+        self.spoken.end(&out.bytes);
         out.close |= self.conn.closing();
     }
 

@@ -5,8 +5,10 @@ use std::collections::VecDeque;
 use consign_core::config::{Config, PeerConfig};
 use consign_core::driver::MakeSession;
 use consign_core::http::{Client, Limits, Outgoing, Payload, Reply};
-use consign_core::id::ConnId;
+use consign_core::id::{BatchNo, ConnId, SiteNo};
 use consign_core::ledger::read::{Answer, ReadRequest};
+use consign_core::ledger::rows::{MetaName, MetaRow, PeerRow};
+use consign_core::ledger::{Table, keys};
 use consign_core::mem::MemStore;
 use consign_core::node::{Action, Input, Node};
 use consign_core::pump::{Host, Pump};
@@ -96,7 +98,6 @@ pub(crate) fn context() -> AdminContext {
         inline_max: 65_536,
         reloads: Default::default(),
         limits: Limits::default(),
-        success: Default::default(),
         inbox: Default::default(),
         watch: Default::default(),
         events: Default::default(),
@@ -112,6 +113,23 @@ pub(crate) fn config() -> Config {
         min_free: 0,
         ..Config::default()
     }
+}
+
+/// A ledger that knows beta as 1 and gamma as 2, and whatever else is filled in.
+pub(crate) fn ledger(fill: impl FnOnce(&mut Batch)) -> MemStore {
+    let mut batch = Batch::new(BatchNo(1));
+    for (site, name) in [(1, "beta"), (2, "gamma")] {
+        let (pin, held) = (Vec::new(), false);
+        let row = PeerRow { name: name.into(), pin, held, last_acked: None, forgotten: None };
+        batch.put(Table::Peers, &keys::site(SiteNo(site)), &row);
+    }
+    fill(&mut batch);
+    batch.put(Table::Meta, MetaName::Batch.key(), &MetaRow { value: 1 });
+    let mut store = MemStore::new();
+    store.set_capacity(1 << 40);
+    let done = store.commit(&batch);
+    assert!(matches!(done, Input::Committed { .. }), "{done:?}");
+    store
 }
 
 impl Site {

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
-use serde_json::json;
 
 use crate::exit::{Exit, Failure, Global};
 use crate::{human, out};
@@ -67,11 +66,7 @@ impl<'a> Screen<'a> {
     /// A failure of one of several things, while the others go on.
     pub(super) fn failure(&mut self, failure: &Failure) {
         if self.json {
-            let object = json!({
-                "schema": "consign.error/1", "code": failure.code,
-                "message": failure.message, "help": failure.help,
-            });
-            (self.note)(&object.to_string());
+            (self.note)(&failure.json().to_string());
         } else {
             (self.note)(&failure.to_string());
         }

@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::fault::{At, Faults, line_of};
 use super::keys::{self, Fallback, Key, SECTIONS};
-use super::settings;
+use super::settings::{self, Settings};
 use super::template::quote;
 use super::units::{millis, size};
 use super::value::{Kind, Value};
@@ -53,11 +53,19 @@ pub struct Shown {
 /// # Errors
 /// Everything that is wrong with it.
 pub fn effective(file: &Path, text: &str, layers: &Layers) -> Result<Vec<Shown>, Faults> {
+    settled(file, text, layers).map(|(_, shown)| shown)
+}
+
+/// The same, with the settings that it makes.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn settled(file: &Path, text: &str, layers: &Layers) -> Result<(Settings, Vec<Shown>), Faults> {
     let walked = walk::walk(text, layers);
     let shown = list(text, &walked);
-    settings::settle(file, walked, layers.credentials.as_deref())
+    let settings = settings::settle(file, walked, layers.credentials.as_deref())
         .map_err(|faults| Faults::new(file.into(), text.to_owned(), faults))?;
-    Ok(with_admin(shown))
+    Ok((settings, with_admin(shown)))
 }
 
 fn list(text: &str, walked: &Walked) -> Vec<Shown> {

@@ -169,7 +169,6 @@ fn admin_session(
             body_rate: Some(settings.min_body_rate),
             ..Limits::default()
         },
-        success: settings.node.success_condition,
         inbox: inbox::described(&settings.inbox),
         watch: watch.clone(),
         events: events.clone(),

@@ -15,10 +15,9 @@ use consign_core::driver::Reloader;
 use consign_core::node::Input;
 use consign_core::store::Sink;
 use consign_core::time::UnixMillis;
-use serde_json::json;
 
 use crate::admin::reloads::{Certificate, ChangedKey, Reloaded, Reloads};
-use crate::config::effective::{Shown, effective};
+use crate::config::effective::{Shown, effective, settled};
 use crate::config::reload::{Difference, compare};
 use crate::config::{self, Code, Faults, Layers, Settings, TlsFiles};
 use crate::exit::Failure;
@@ -101,12 +100,7 @@ impl Refused {
     fn report(&self, file: String) -> Reloaded {
         let (error, text) = match self {
             Refused::Faults(faults) => (faults.json(), faults.render(false)),
-            Refused::Failure(f) => {
-                let error = json!({
-                    "schema": "consign.error/1", "code": f.code, "message": f.message, "help": f.help,
-                });
-                (error, format!("{f}\n"))
-            }
+            Refused::Failure(failure) => (failure.json(), format!("{failure}\n")),
         };
         Reloaded { schema: Reloaded::SCHEMA.into(), file, error, text, ..Reloaded::default() }
     }
@@ -239,8 +233,7 @@ impl Inner {
     fn judge(&self, now: &Present) -> Result<Judgement, Refused> {
         let file = &now.settings.file;
         let text = config::read(file)?;
-        let read = config::parse(file, &text, &self.layers)?;
-        let shown = effective(file, &text, &self.layers)?;
+        let (read, shown) = settled(file, &text, &self.layers)?;
         let (difference, shown) = compare(&now.shown, &shown);
         let settings = now.settings.with_live(&read);
         self.fits(&settings)?;
@@ -261,9 +254,9 @@ impl Inner {
 
     fn swap(&self, now: &mut Present, judgement: Judgement) -> (Reloaded, Option<Config>, bool) {
         let Judgement { settings, shown, difference, tls, stamps } = judgement;
-        let renew = tls.shown.believes_less_than(&now.certificates);
-        let certificates = tls.shown != now.certificates;
         let warnings: Vec<String> = tls.warning.iter().cloned().collect();
+        // Handshakes know of new peers before the node dials them.
+        let (certificates, renew) = self.take(now, tls);
         let changed: Vec<ChangedKey> = difference.changed.iter().map(changed_key).collect();
         let report = Reloaded {
             schema: Reloaded::SCHEMA.into(),
@@ -275,18 +268,24 @@ impl Inner {
             warnings,
             ..Reloaded::default()
         };
-        let described = described(&tls.shown);
-        now.certificates = tls.shown.clone();
-        // Handshakes know of new peers before the node dials them.
-        tls.replace(&self.live);
         log::set_level(settings.log.level);
         (self.apply)(&settings);
         self.reloads.taken(wall(), &settings.node, &report.restart);
-        self.reloads.certificates(described);
         let config = settings.node.clone();
         (now.settings, now.shown, now.stamps, now.problem) = (settings, shown, stamps, None);
         told(&config.name, &report);
         (report, Some(config), renew)
+    }
+
+    /// Handshakes go by these from now on. Whether they are others than before, and whether an authority is
+    /// believed no longer.
+    fn take(&self, now: &mut Present, tls: Judged) -> (bool, bool) {
+        let renew = tls.shown.believes_less_than(&now.certificates);
+        let differs = tls.shown != now.certificates;
+        self.reloads.certificates(described(&tls.shown));
+        now.certificates = tls.shown.clone();
+        tls.replace(&self.live);
+        (differs, renew)
     }
 
     fn refuse(&self, now: &Present, refused: &Refused) -> Reloaded {
@@ -312,18 +311,15 @@ impl Inner {
             Ok(tls) => {
                 now.stamps = found;
                 now.problem = None;
-                let renew = tls.shown.believes_less_than(&now.certificates);
-                let differs = tls.shown != now.certificates;
-                self.reloads.certificates(described(&tls.shown));
-                if let Some(warning) = tls.warning.as_ref().filter(|_| differs) {
+                let warning = tls.warning.clone();
+                let (differs, renew) = self.take(&mut now, tls);
+                if let Some(warning) = warning.filter(|_| differs) {
                     tracing::warn!(node, code = "CN0309", "{warning}");
                 }
                 if differs {
-                    let until = date(tls.shown.own.1);
+                    let until = date(now.certificates.own.1);
                     tracing::info!(node, "certificate and key are new, valid until {until}");
                 }
-                now.certificates = tls.shown.clone();
-                tls.replace(&self.live);
                 drop(now);
                 if renew {
                     self.tell(0, None, true);

@@ -6,6 +6,9 @@
 //! comes later share the trait [`Session`]; a runtime drives all of them without knowing which.
 
 pub mod peer;
+mod spoken;
+
+pub use spoken::Spoken;
 
 use alloc::boxed::Box;
 use alloc::string::String;

@@ -1,14 +1,13 @@
 //! Who holds what, judged on a small ledger.
 
 use consign_core::code::Cause;
-use consign_core::id::{BatchNo, BlobDigest, BodyNo};
-use consign_core::ledger::rows::{Body, IdRow, Loss, MetaName, MetaRow, PeerRow};
-use consign_core::mem::MemStore;
-use consign_core::node::Input;
+use consign_core::id::{BlobDigest, BodyNo};
+use consign_core::ledger::rows::{Body, IdRow, Loss};
 use consign_core::segment::Meta;
 use consign_core::store::Batch;
 
 use super::*;
+use crate::admin::testing::ledger as store;
 
 const NOW: UnixMillis = UnixMillis(1_000_000);
 const RULE: RuleId = RuleId(5);
@@ -77,27 +76,6 @@ fn put(batch: &mut Batch, seq: u64, mut row: SegmentRow, deliveries: &[(u32, Sta
         let key = keys::delivery(Seq(seq), SiteNo(*site));
         batch.put(Table::Deliveries, &key, &delivery(*state));
     }
-}
-
-fn store(fill: impl FnOnce(&mut Batch)) -> MemStore {
-    let mut batch = Batch::new(BatchNo(1));
-    for (site, name) in [(1, "beta"), (2, "gamma")] {
-        let row = PeerRow {
-            name: name.into(),
-            pin: Vec::new(),
-            held: false,
-            last_acked: None,
-            forgotten: None,
-        };
-        batch.put(Table::Peers, &keys::site(SiteNo(site)), &row);
-    }
-    fill(&mut batch);
-    batch.put(Table::Meta, MetaName::Batch.key(), &MetaRow { value: 1 });
-    let mut store = MemStore::new();
-    store.set_capacity(1 << 40);
-    let done = store.commit(&batch);
-    assert!(matches!(done, Input::Committed { .. }), "{done:?}");
-    store
 }
 
 /// The assurance of the one segment of a ledger.

@@ -1,13 +1,12 @@
 //! Reads over a small ledger.
 
-use consign_core::id::{BatchNo, BodyNo};
-use consign_core::ledger::rows::{MetaName, MetaRow, SegmentRow};
-use consign_core::mem::MemStore;
-use consign_core::node::Input;
+use consign_core::id::BodyNo;
+use consign_core::ledger::rows::SegmentRow;
 use consign_core::segment::Meta;
 use consign_core::store::Batch;
 
 use super::*;
+use crate::admin::testing::ledger as store;
 
 const NOW: UnixMillis = UnixMillis(1_000_000);
 
@@ -66,27 +65,6 @@ fn put_segment(batch: &mut Batch, seq: u64, id: SegmentId, deliveries: &[(u32, S
             batch.put_key(Table::Owed, &keys::peer_seq(SiteNo(*site), Seq(seq)));
         }
     }
-}
-
-fn store(fill: impl FnOnce(&mut Batch)) -> MemStore {
-    let mut batch = Batch::new(BatchNo(1));
-    for (site, name) in [(1, "beta"), (2, "gamma")] {
-        let row = PeerRow {
-            name: name.into(),
-            pin: Vec::new(),
-            held: false,
-            last_acked: None,
-            forgotten: None,
-        };
-        batch.put(Table::Peers, &keys::site(SiteNo(site)), &row);
-    }
-    fill(&mut batch);
-    batch.put(Table::Meta, MetaName::Batch.key(), &MetaRow { value: 1 });
-    let mut store = MemStore::new();
-    store.set_capacity(1 << 40);
-    let done = store.commit(&batch);
-    assert!(matches!(done, Input::Committed { .. }), "{done:?}");
-    store
 }
 
 fn prefix(text: &str) -> IdPrefix {

@@ -1,14 +1,14 @@
 //! Lists over a small ledger.
 
 use consign_core::id::{BatchNo, BlobDigest, BodyNo, SegmentId};
-use consign_core::ledger::rows::{Body, DeadletterRow, MetaName, MetaRow, PeerRow, State};
+use consign_core::ledger::rows::{Body, DeadletterRow, MetaName, MetaRow, State};
 use consign_core::mem::MemStore;
-use consign_core::node::Input;
 use consign_core::segment::{Destinations, Meta};
 use consign_core::store::Batch;
 use quickcheck::quickcheck;
 
 use super::*;
+use crate::admin::testing::ledger;
 
 const NOW: UnixMillis = UnixMillis(10_000_000);
 
@@ -39,37 +39,27 @@ fn segment(seq: u64) -> SegmentRow {
 
 /// Dead letters: (seq, site, when, why).
 fn store(dead: &[(u64, u32, u64, Cause)]) -> MemStore {
-    let mut batch = Batch::new(BatchNo(1));
-    for (site, name) in [(1, "beta"), (2, "gamma")] {
-        let (pin, held) = (Vec::new(), false);
-        let row = PeerRow { name: name.into(), pin, held, last_acked: None, forgotten: None };
-        batch.put(Table::Peers, &keys::site(SiteNo(site)), &row);
-    }
-    for (seq, site, at, cause) in dead {
-        let (seq, site) = (Seq(*seq), SiteNo(*site));
-        let row = DeliveryRow {
-            state: State::Deadletter,
-            attempts: 3,
-            spent: 1,
-            next_attempt_after: 0,
-            last_error: cause.number(),
-            since: *at,
-            custody: None,
-            held: None,
-            claimed_at: None,
-            refused: 0,
-        };
-        batch.put(Table::Segments, &keys::seq(seq), &segment(seq.0));
-        batch.put(Table::Deliveries, &keys::delivery(seq, site), &row);
-        let key = keys::deadletter(UnixMillis(*at), seq, site);
-        batch.put(Table::Deadletters, &key, &DeadletterRow { cause: cause.number() });
-    }
-    batch.put(Table::Meta, MetaName::Batch.key(), &MetaRow { value: 1 });
-    let mut store = MemStore::new();
-    store.set_capacity(1 << 40);
-    let done = store.commit(&batch);
-    assert!(matches!(done, Input::Committed { .. }), "{done:?}");
-    store
+    ledger(|batch| {
+        for (seq, site, at, cause) in dead {
+            let (seq, site) = (Seq(*seq), SiteNo(*site));
+            let row = DeliveryRow {
+                state: State::Deadletter,
+                attempts: 3,
+                spent: 1,
+                next_attempt_after: 0,
+                last_error: cause.number(),
+                since: *at,
+                custody: None,
+                held: None,
+                claimed_at: None,
+                refused: 0,
+            };
+            batch.put(Table::Segments, &keys::seq(seq), &segment(seq.0));
+            batch.put(Table::Deliveries, &keys::delivery(seq, site), &row);
+            let key = keys::deadletter(UnixMillis(*at), seq, site);
+            batch.put(Table::Deadletters, &key, &DeadletterRow { cause: cause.number() });
+        }
+    })
 }
 
 fn listing(limit: usize) -> DeadListing {

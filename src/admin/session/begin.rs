@@ -98,8 +98,7 @@ impl AdminSession {
 
     fn rules(&self) -> Rules {
         let inbox = self.context.inbox.keys().copied().collect();
-        let condition = self.context.reloads.condition();
-        Rules { success: condition.unwrap_or(self.context.success), inbox }
+        Rules { success: self.context.reloads.condition(), inbox }
     }
 }
 

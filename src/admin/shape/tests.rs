@@ -1,13 +1,12 @@
 //! Ages by accept numbers.
 
-use consign_core::id::{BatchNo, BlobDigest, BodyNo, SegmentId};
-use consign_core::ledger::rows::{Body, MetaName, MetaRow, PeerRow};
+use consign_core::id::{BlobDigest, BodyNo, SegmentId};
+use consign_core::ledger::rows::Body;
 use consign_core::mem::MemStore;
-use consign_core::node::Input;
 use consign_core::segment::{Destinations, Meta};
-use consign_core::store::Batch;
 
 use super::*;
+use crate::admin::testing::ledger;
 
 const NOW: UnixMillis = UnixMillis(1_000_000_000);
 
@@ -39,30 +38,15 @@ fn row(seq: u64, accepted_at: u64) -> SegmentRow {
 /// A ledger with segments of these ages in seconds, the oldest first, all owed to beta and each second
 /// one to gamma.
 fn store(ages: &[u64]) -> MemStore {
-    let mut batch = Batch::new(BatchNo(1));
-    for (site, name) in [(1, "beta"), (2, "gamma")] {
-        let row = PeerRow {
-            name: name.into(),
-            pin: Vec::new(),
-            held: false,
-            last_acked: None,
-            forgotten: None,
-        };
-        batch.put(Table::Peers, &keys::site(SiteNo(site)), &row);
-    }
-    for (seq, age) in (10..).step_by(3).zip(ages) {
-        batch.put(Table::Segments, &keys::seq(Seq(seq)), &row(seq, NOW.0 - age * 1000));
-        batch.put_key(Table::Owed, &keys::peer_seq(SiteNo(1), Seq(seq)));
-        if seq % 2 == 0 {
-            batch.put_key(Table::Owed, &keys::peer_seq(SiteNo(2), Seq(seq)));
+    ledger(|batch| {
+        for (seq, age) in (10..).step_by(3).zip(ages) {
+            batch.put(Table::Segments, &keys::seq(Seq(seq)), &row(seq, NOW.0 - age * 1000));
+            batch.put_key(Table::Owed, &keys::peer_seq(SiteNo(1), Seq(seq)));
+            if seq % 2 == 0 {
+                batch.put_key(Table::Owed, &keys::peer_seq(SiteNo(2), Seq(seq)));
+            }
         }
-    }
-    batch.put(Table::Meta, MetaName::Batch.key(), &MetaRow { value: 1 });
-    let mut store = MemStore::new();
-    store.set_capacity(1 << 40);
-    let done = store.commit(&batch);
-    assert!(matches!(done, Input::Committed { .. }), "{done:?}");
-    store
+    })
 }
 
 #[test]

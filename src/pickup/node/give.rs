@@ -12,7 +12,6 @@
 //! The record is written down before every step that cannot be told from outside whether it was done, so
 //! that a kill leaves no file half, no name twice, and no command unrun. The shelf keeps its own copy.
 
-mod records;
 mod source;
 
 use std::collections::BTreeMap;
@@ -36,7 +35,7 @@ use serde::{Deserialize, Serialize};
 
 use self::source::OneFile;
 use super::shelf::{Record, Shelf, name_of};
-use super::{Stop, Tell};
+use super::{Stop, Tell, records};
 use crate::exit::{Exit, Failure};
 use crate::inbox::{Giver, InboxDir};
 use crate::pickup::pause;
@@ -45,6 +44,8 @@ use crate::pickup::pause;
 const RUNS_MAX: u32 = 8;
 /// Pause before the second try, doubled each time.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Who may read what is owed.
+const MODE: u32 = 0o600;
 /// How often a stop is looked for while nothing is to be done.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -101,7 +102,7 @@ struct Shared {
 /// The rules at work.
 #[derive(Debug)]
 pub(super) struct Giving {
-    shared: Option<Arc<Shared>>,
+    shared: Arc<Shared>,
     rules: Vec<(Rule, Sender<String>)>,
     told: Receiver<Tell>,
     threads: Vec<JoinHandle<()>>,
@@ -123,7 +124,6 @@ impl Giving {
         stop: &Stop,
     ) -> Result<Giving, Failure> {
         let (said, told) = channel();
-        let mut giving = Giving { shared: None, rules: Vec::new(), told, threads: Vec::new() };
         let shared = Arc::new(Shared {
             records: shelf.own("give").map_err(unusable)?,
             shelf: shelf.clone(),
@@ -131,10 +131,13 @@ impl Giving {
             stop: stop.clone(),
             told: Mutex::new(said),
         });
-        shared.strangers(rules).map_err(unusable)?;
+        let mut left = records::names(&shared.records).map_err(unusable)?;
+        let mut giving =
+            Giving { shared: shared.clone(), rules: Vec::new(), told, threads: Vec::new() };
         for rule in rules {
             let (sender, receiver) = channel();
-            for name in shared.left(rule).map_err(unusable)? {
+            let mine = of_rule(rule.dir.id);
+            for name in left.extract_if(.., |name| name.starts_with(&mine)) {
                 // The thread below takes it.
                 let _ = sender.send(name);
             }
@@ -148,7 +151,7 @@ impl Giving {
             giving.threads.push(thread.spawn(move || worker.work(&receiver)).map_err(unusable)?);
             giving.rules.push((rule.clone(), sender));
         }
-        giving.shared = Some(shared);
+        shared.strangers(left.len());
         Ok(giving)
     }
 
@@ -164,9 +167,7 @@ impl Giving {
 
     /// Waits for what is under way; a command that runs is ended.
     pub(super) fn end(&mut self) {
-        if let Some(shared) = &self.shared {
-            shared.stop.stop();
-        }
+        self.shared.stop.stop();
         self.rules.clear();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
@@ -185,7 +186,7 @@ impl Drop for Giving {
 /// Writes down what is owed.
 #[derive(Clone, Debug)]
 pub(super) struct Owing {
-    shared: Option<Arc<Shared>>,
+    shared: Arc<Shared>,
     rules: Vec<(Rule, Sender<String>)>,
 }
 
@@ -195,10 +196,9 @@ impl Owing {
     /// # Errors
     /// Those of the system.
     pub(super) fn owe(&self, shard: &ShardKey, record: &Record) -> io::Result<()> {
-        let Some(shared) = &self.shared else { return Ok(()) };
         for (rule, _) in self.rules.iter().filter(|(rule, _)| rule.picks(shard)) {
             let owed = Owed { shard: record.clone(), named: None, placed: false, runs: 0 };
-            shared.write(&named(rule.dir.id, shard, record), &owed)?;
+            self.shared.write(&named(rule.dir.id, shard, record), &owed)?;
         }
         Ok(())
     }
@@ -215,10 +215,41 @@ impl Owing {
 /// The name of a record. Content that comes under the same key once the relay has forgotten the former is
 /// another debt.
 fn named(rule: RuleId, shard: &ShardKey, record: &Record) -> String {
-    format!("{:016x}-{}-{}", rule.0, name_of(shard), record.digest.blake3.short())
+    format!("{}{}-{}", of_rule(rule), name_of(shard), record.digest.blake3.short())
+}
+
+/// What the names of a rule's records begin with.
+fn of_rule(rule: RuleId) -> String {
+    format!("{:016x}-", rule.0)
 }
 
 impl Shared {
+    fn write(&self, name: &str, owed: &Owed) -> io::Result<()> {
+        records::put(&self.records, name, owed, MODE)
+    }
+
+    fn read(&self, name: &str) -> io::Result<Option<Owed>> {
+        let text = records::get(&self.records, name)?;
+        text.map(|text| serde_json::from_slice(&text).map_err(io::Error::other)).transpose()
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        records::unlink(&self.records, name)?;
+        Ok(rustix::fs::fsync(&self.records)?)
+    }
+
+    /// There are records of rules that are not there any more: nobody works them off.
+    fn strangers(&self, count: usize) {
+        if count > 0 {
+            let text = format!(
+                "{} not given out: their `[[inbox]]` rules are not in node.toml any more, or have \
+                 another file or dir; the shards are on the shelf",
+                crate::human::count(count as u64, "shard")
+            );
+            self.tell(Tell::Failed(Failure::new(Exit::Failed, "CN0830", text)));
+        }
+    }
+
     fn stops(&self) -> bool {
         self.stop.0.stops.load(Ordering::SeqCst)
     }
@@ -286,7 +317,7 @@ impl Worker {
     fn given(&self, name: &str) -> io::Result<bool> {
         let Some(mut owed) = self.shared.read(name)? else { return Ok(false) };
         loop {
-            match self.step(&owed)? {
+            match self.step(name, &owed)? {
                 Next::Again(after) => {
                     self.shared.write(name, &after)?;
                     owed = after;
@@ -316,7 +347,7 @@ impl Worker {
         }
     }
 
-    fn step(&self, owed: &Owed) -> io::Result<Next> {
+    fn step(&self, name: &str, owed: &Owed) -> io::Result<Next> {
         let shard = &owed.shard;
         let (version, index) = (shard.version_number, shard.shard_index);
         let key = ShardKey::new(shard.file_id.as_str(), version, index, self.shared.node.as_str());
@@ -344,7 +375,7 @@ impl Worker {
         };
         let job = self.job(&key, shard, task);
         let done = self.giver.work(&self.rule, &job, &source, &|| self.shared.stops());
-        Ok(self.after(owed, done))
+        Ok(self.after(name, owed, done))
     }
 
     fn job(&self, key: &ShardKey, shard: &Record, task: ExportTask) -> ExportJob {
@@ -374,7 +405,7 @@ impl Worker {
         }
     }
 
-    fn after(&self, owed: &Owed, done: Option<ExportStep>) -> Next {
+    fn after(&self, name: &str, owed: &Owed, done: Option<ExportStep>) -> Next {
         let again = |change: fn(&mut Owed)| {
             let mut after = owed.clone();
             change(&mut after);
@@ -394,29 +425,22 @@ impl Worker {
                 let words = String::from_utf8_lossy(&output);
                 let last = words.lines().last().unwrap_or_default();
                 let why = if last.is_empty() { error } else { format!("{error}: {last}") };
-                self.ran_badly(owed, why)
+                self.ran_badly(name, owed, why)
             }
             Some(ExportStep::Later(why)) => Next::Later(why),
             Some(ExportStep::Never(why)) => Next::GivenUp(why),
         }
     }
 
-    fn ran_badly(&self, owed: &Owed, why: String) -> Next {
+    /// The run is counted; the next start has eight again.
+    fn ran_badly(&self, name: &str, owed: &Owed, why: String) -> Next {
         let runs = owed.runs + 1;
-        let (rule, version, index) =
-            (self.rule.id, owed.shard.version_number, owed.shard.shard_index);
-        let key =
-            ShardKey::new(owed.shard.file_id.as_str(), version, index, self.shared.node.as_str());
-        // The next start has eight runs again.
-        let kept = if runs >= RUNS_MAX { 0 } else { runs };
-        let written = key.map(|key| {
-            let name = named(rule, &key, &owed.shard);
-            self.shared.write(&name, &Owed { runs: kept, ..owed.clone() })
-        });
-        match written {
-            Ok(Err(e)) => Next::Later(e.to_string()),
-            _ if runs >= RUNS_MAX => Next::GivenUp(format!("{why} ({runs} runs)")),
-            _ => Next::Later(why),
+        let over = runs >= RUNS_MAX;
+        let kept = if over { 0 } else { runs };
+        match self.shared.write(name, &Owed { runs: kept, ..owed.clone() }) {
+            Err(e) => Next::Later(e.to_string()),
+            Ok(()) if over => Next::GivenUp(format!("{why} ({runs} runs)")),
+            Ok(()) => Next::Later(why),
         }
     }
 

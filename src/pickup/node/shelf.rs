@@ -20,10 +20,11 @@ use consign_core::id::hex;
 use consign_core::ledger::keys_pickup::ShardKey;
 use consign_core::pickup::message::{Digests, PendingNotify};
 use consign_core::pickup::sign::sha256;
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::records;
 use crate::below::{self, There};
 use crate::exit::{Exit, Failure};
 use crate::pickup::source::Hashes;
@@ -32,6 +33,8 @@ use crate::pickup::source::Hashes;
 const OWN: &str = ".consign";
 /// Longest escaped file id that is a name as it is.
 const NAME_MAX: usize = 200;
+/// Who may read content and its records: as the umask has it.
+const MODE: u32 = 0o666;
 /// Age at which a part is given up.
 const OLD: Duration = Duration::from_secs(7 * 86_400);
 
@@ -166,15 +169,7 @@ impl Partial {
 }
 
 fn open_at(dir: &OwnedFd, name: &str, flags: OFlags) -> Result<File, Errno> {
-    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o666)).map(File::from)
-}
-
-fn unlink(dir: &OwnedFd, name: &str) -> Result<(), Errno> {
-    match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
-        Err(Errno::NOENT) => Ok(()),
-        other => other,
-    }
+    records::open(dir, name, flags, MODE)
 }
 
 impl Shelf {
@@ -315,7 +310,7 @@ impl Shelf {
     /// # Errors
     /// Those of the system.
     pub fn discard(&self, partial: &Partial) -> io::Result<()> {
-        unlink(&self.partial, &partial.name)?;
+        records::unlink(&self.partial, &partial.name)?;
         Ok(())
     }
 
@@ -347,16 +342,7 @@ impl Shelf {
     /// # Errors
     /// Those of the system.
     pub fn write_record(&self, shard: &ShardKey, record: &Record) -> io::Result<()> {
-        let name = name_of(shard);
-        let beside = format!("{name}.new");
-        let text = serde_json::to_vec(record).map_err(io::Error::other)?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
-        let mut file = open_at(&self.fresh, &beside, flags)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        rustix::fs::renameat(&self.fresh, &beside, &self.fresh, &name)?;
-        rustix::fs::fsync(&self.fresh)?;
-        Ok(())
+        records::put(&self.fresh, &name_of(shard), record, MODE)
     }
 
     /// The relay has answered the ack. If this is lost by a kill, it is only acked once more.
@@ -377,13 +363,8 @@ impl Shelf {
     /// Those of the system.
     pub fn unanswered(&self) -> io::Result<Vec<(ShardKey, Record)>> {
         let mut found = Vec::new();
-        for entry in rustix::fs::Dir::read_from(&self.fresh)? {
-            let entry = entry?;
-            let Ok(name) = entry.file_name().to_str() else { continue };
-            if name.starts_with('.') || name.ends_with(".new") {
-                continue;
-            }
-            if let Some(record) = read_record(&self.fresh, name)?
+        for name in records::names(&self.fresh)? {
+            if let Some(record) = read_record(&self.fresh, &name)?
                 && let Some(shard) = record.key()
             {
                 found.push((shard, record));
@@ -399,14 +380,8 @@ pub(super) fn name_of(shard: &ShardKey) -> String {
 }
 
 fn read_record(dir: &OwnedFd, name: &str) -> io::Result<Option<Record>> {
-    let mut file = match open_at(dir, name, OFlags::RDONLY) {
-        Err(Errno::NOENT) => return Ok(None),
-        other => other?,
-    };
-    let mut text = Vec::new();
-    file.read_to_end(&mut text)?;
     // One that cannot be read counts for nothing: the content is hashed instead.
-    Ok(serde_json::from_slice(&text).ok())
+    Ok(records::get(dir, name)?.and_then(|text| serde_json::from_slice(&text).ok()))
 }
 
 #[cfg(test)]

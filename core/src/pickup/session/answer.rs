@@ -20,16 +20,10 @@ use crate::store::StoreEvent;
 use crate::time::Now;
 
 impl PickupSession {
-    pub(super) fn command(
-        &mut self,
-        now: Now,
-        command: SessionCommand,
-        before: usize,
-        out: &mut SessionOut,
-    ) {
+    pub(super) fn command(&mut self, now: Now, command: SessionCommand, out: &mut SessionOut) {
         match command {
             SessionCommand::Promised(promised) => match promised.into_inner() {
-                Promise::Pickup(answer) => self.answer(now, *answer, before, out),
+                Promise::Pickup(answer) => self.answer(now, *answer, out),
                 Promise::Start { .. }
                 | Promise::Send(_)
                 | Promise::Ack { .. }
@@ -49,7 +43,7 @@ impl PickupSession {
         }
     }
 
-    fn answer(&mut self, now: Now, answer: Answer, before: usize, out: &mut SessionOut) {
+    fn answer(&mut self, now: Now, answer: Answer, out: &mut SessionOut) {
         match answer {
             Answer::Granted { ticket, blob, offset, chain, reserved, size, sha256, blake3 } => {
                 let digests = Given { sha256, blake3 };
@@ -78,7 +72,7 @@ impl PickupSession {
                     self.shape(now, status, &Slot { expires_at }, out);
                 }
             }
-            Answer::Serve { ticket, serve } => self.serve(now, ticket, *serve, before, out),
+            Answer::Serve { ticket, serve } => self.serve(now, ticket, *serve, out),
             Answer::Upgraded { ticket } => self.upgrade(now, ticket, out),
             Answer::Registered { session, owed } => {
                 if let Task::Socket(socket) = &mut self.task {
@@ -151,14 +145,7 @@ impl PickupSession {
         mine && self.conn.awaits_answer()
     }
 
-    fn serve(
-        &mut self,
-        now: Now,
-        ticket: TransferNo,
-        serve: Serve,
-        before: usize,
-        out: &mut SessionOut,
-    ) {
+    fn serve(&mut self, now: Now, ticket: TransferNo, serve: Serve, out: &mut SessionOut) {
         let Task::Asked(asked, Some(Wanted::Fetch { from, .. }), _) = &self.task else { return };
         if *asked != ticket {
             return;
@@ -166,8 +153,8 @@ impl PickupSession {
         let from = *from;
         let stall = self.context.fetch_stall;
         let mut fetch = Fetch::new(now, ticket, serve, from, stall);
-        let said = self.said;
-        fetch.begin(now, &mut self.conn, |out| position(said, before, out), out);
+        let spoken = self.spoken;
+        fetch.begin(now, &mut self.conn, |out| spoken.position(&out.bytes), out);
         self.task = Task::Fetch(fetch.into());
     }
 
@@ -208,19 +195,13 @@ impl PickupSession {
         self.conn.respond(now, &response, &mut out.bytes);
     }
 
-    pub(super) fn store(
-        &mut self,
-        now: Now,
-        event: StoreEvent,
-        before: usize,
-        out: &mut SessionOut,
-    ) {
+    pub(super) fn store(&mut self, now: Now, event: StoreEvent, out: &mut SessionOut) {
         match event {
             StoreEvent::Queried { ticket, answer } => self.checked(now, ticket, answer, out),
             StoreEvent::Content { ticket, data, .. } => match &mut self.task {
                 Task::Fetch(fetch) if fetch.ticket() == ticket => {
-                    let said = self.said;
-                    let at = |out: &SessionOut| position(said, before, out);
+                    let spoken = self.spoken;
+                    let at = |out: &SessionOut| spoken.position(&out.bytes);
                     match fetch.content(now, data, &mut self.conn, at, out) {
                         Step::More => {}
                         Step::Over => self.task = Task::Idle,
@@ -276,10 +257,6 @@ impl PickupSession {
         let Task::Upload(upload) = &mut self.task else { return None };
         (upload.ticket() == ticket).then_some(upload)
     }
-}
-
-fn position(said: u64, before: usize, out: &SessionOut) -> u64 {
-    said.saturating_add(out.bytes.len().saturating_sub(before) as u64)
 }
 
 fn uploaded(view: &ShardView) -> Uploaded {

@@ -42,14 +42,12 @@ use crate::http::{self, Conn, Held, Request};
 use crate::id::{Handle, Sha256Digest, TransferNo};
 use crate::limits::CHECKPOINT_EVERY;
 use crate::pickup::token::Token;
-use crate::session::{ConnInfo, Session, SessionEvent, SessionInput, SessionOut};
+use crate::session::{ConnInfo, Session, SessionEvent, SessionInput, SessionOut, Spoken};
 use crate::store::StoreFault;
 use crate::time::{Instant, Now};
 
 /// Bytes of further requests that may wait behind the present one.
 const HELD_MAX: usize = 64 << 10;
-/// Bytes of answers that the socket has not taken, above which no further request is looked at.
-const UNREAD_MAX: u64 = 256 << 10;
 /// Longest body of a request that needs none.
 const BODY_MAX: u64 = 64 << 10;
 
@@ -103,11 +101,7 @@ pub struct PickupSession {
     random: Random,
     /// Uploads are checkpointed every so many bytes.
     every: u64,
-    /// Everything it has ever appended, and what of that the kernel has.
-    said: u64,
-    handed: u64,
-    /// What was to be sent already when this step began.
-    begun: usize,
+    spoken: Spoken,
     /// The node wants the connection to end after the present request.
     ending: bool,
 }
@@ -125,9 +119,7 @@ impl PickupSession {
             task: Task::Idle,
             random: Random(random),
             every: CHECKPOINT_EVERY,
-            said: 0,
-            handed: 0,
-            begun: 0,
+            spoken: Spoken::default(),
             ending: false,
         }
     }
@@ -161,8 +153,7 @@ impl PickupSession {
 
     /// Whether so much of earlier answers waits for the peer that the next request has to wait, too.
     fn is_unread(&self, out: &SessionOut) -> bool {
-        let unsent = self.position(self.begun, out).saturating_sub(self.handed);
-        matches!(self.task, Task::Idle) && unsent > UNREAD_MAX
+        matches!(self.task, Task::Idle) && self.spoken.is_crowded(&out.bytes)
     }
 
     fn event(&mut self, now: Now, event: http::Event<'_>, out: &mut SessionOut) {
@@ -384,12 +375,12 @@ impl PickupSession {
     }
 
     /// After every input.
-    fn settle(&mut self, now: Now, before: usize, out: &mut SessionOut) {
+    fn settle(&mut self, now: Now, out: &mut SessionOut) {
         self.tidy_upload();
         // An answer may have made way for the next request, or for the end.
         self.bytes(now, &[], out);
         self.tidy_upload();
-        let unsent = self.position(before, out).saturating_sub(self.handed);
+        let unsent = self.spoken.unsent(&out.bytes);
         if let Task::Socket(socket) = &mut self.task {
             socket.settle(unsent, out);
             if socket.is_closed() || self.conn.is_eof() {
@@ -400,20 +391,14 @@ impl PickupSession {
             self.conn.abort();
         }
         self.conn.reading(now, self.wants_read());
-        self.said = self.position(before, out);
+        self.spoken.end(&out.bytes);
         out.close |= self.conn.closing() && !self.is_winding_up();
-    }
-
-    /// How much it has said by now, with what this step has appended behind the first `before` bytes.
-    fn position(&self, before: usize, out: &SessionOut) -> u64 {
-        self.said.saturating_add(out.bytes.len().saturating_sub(before) as u64)
     }
 }
 
 impl Session for PickupSession {
     fn step(&mut self, now: Now, input: SessionInput<'_>, out: &mut SessionOut) {
-        let before = out.bytes.len();
-        self.begun = before;
+        self.spoken.begin(&out.bytes);
         match input {
             SessionInput::Open => self.conn = Conn::new(self.context.limits, now),
             SessionInput::Bytes(bytes) => self.bytes(now, bytes, out),
@@ -424,7 +409,7 @@ impl Session for PickupSession {
                 }
             }
             SessionInput::Handed(bytes) => {
-                self.handed = bytes;
+                self.spoken.handed(bytes);
                 if let Task::Fetch(fetch) = &mut self.task
                     && fetch.handed(now, bytes, &mut self.conn, out) != fetch::Step::More
                 {
@@ -432,10 +417,10 @@ impl Session for PickupSession {
                 }
             }
             SessionInput::Timer => self.timer(now, out),
-            SessionInput::Command(command) => self.command(now, command, before, out),
-            SessionInput::Store(event) => self.store(now, event, before, out),
+            SessionInput::Command(command) => self.command(now, command, out),
+            SessionInput::Store(event) => self.store(now, event, out),
         }
-        self.settle(now, before, out);
+        self.settle(now, out);
     }
 
     fn next_deadline(&self) -> Option<Instant> {
