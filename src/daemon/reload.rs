@@ -25,8 +25,8 @@ use crate::tls::identity::date;
 use crate::tls::{Credentials, Judged, Live, Shown as Certificates};
 use crate::{log, tls};
 
-/// How often the files of certificate and key are looked at.
-const LOOK: Duration = Duration::from_secs(2);
+/// How often the files of certificate and key are looked at: seldom enough not to keep a processor awake.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// What new sessions are made by, as it is now.
 pub(super) type Shared<T> = Arc<RwLock<T>>;
