@@ -20,6 +20,7 @@ pub mod pki;
 mod plain;
 pub mod record;
 pub mod schemas;
+pub mod service;
 pub mod sim;
 pub mod tls;
 pub mod watch;

@@ -86,7 +86,12 @@ pub fn run(command: &ConfigCommand, global: &Global) -> Result<Exit, Trouble> {
 }
 
 fn check(args: CheckArgs, global: &Global, screen: &mut Screen<'_>) -> Result<Exit, Trouble> {
-    let settings = cli::settings(global, &[])?;
+    let mut layers = cli::layers(&[]);
+    if args.no_files {
+        // Credentials are files too, and need not be here.
+        layers.credentials.get_or_insert_with(|| "credentials".into());
+    }
+    let settings = config::load(&cli::file(global)?, &layers)?;
     let warning = if args.no_files { None } else { judge_files(&settings)? };
     let file = settings.file.display();
     let (name, peers) = (&settings.node.name, settings.node.peers.len());

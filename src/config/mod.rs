@@ -4,6 +4,7 @@
 //! and what to write instead. What a key takes and means stands in one table, [`keys`]. Values come from
 //! flags, then `CONSIGN_<SECTION>_<KEY>` variables, then the file, then the defaults.
 
+mod credential;
 pub mod effective;
 pub mod explain;
 pub mod fault;
@@ -13,6 +14,7 @@ pub mod reload;
 mod rules;
 pub mod schema;
 mod settings;
+mod sites;
 pub mod template;
 pub mod units;
 pub mod value;
