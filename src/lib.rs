@@ -19,6 +19,7 @@ pub mod pickup;
 pub mod pki;
 mod plain;
 pub mod record;
+mod replace;
 pub mod schemas;
 pub mod service;
 pub mod sim;

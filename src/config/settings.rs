@@ -9,7 +9,7 @@ use consign_core::config::{BufferConfig, Config, SuccessCondition};
 use super::credential::{self, Refused};
 use super::fault::{At, Code, Fault};
 use super::rules::{self, Around};
-use super::sites::{peer, route, share_a_pin, text_of};
+use super::sites::{names, peer, route, route_faults, share_a_pin, text_of};
 use super::units::{duration, millis, size};
 use super::value::{SOCKET_PATH_MAX, Value};
 use super::walk::{Item, Items, Walked};
@@ -136,6 +136,7 @@ pub(super) fn settle(
     settle.faults.append(&mut settle.walked.faults);
     settle.peers_differ();
     settle.listeners_differ();
+    settle.routes_lead_on();
     settle.backoff_order();
     settle.memory_order();
     let tls = ["tls.ca", "tls.cert", "tls.key"].map(|k| settle.path(k, credentials));
@@ -168,6 +169,22 @@ pub(super) fn settle(
         inbox,
         watch,
     })
+}
+
+/// What certificates and key can be judged by, whatever else is wrong: their places, and who the site and its
+/// peers are. None if they are not to be understood themselves.
+pub(super) fn files(
+    file: &Path,
+    walked: Walked,
+    credentials: Option<&Path>,
+) -> Option<(TlsFiles, Config)> {
+    let mut settle = Settle { file, walked, faults: Vec::new() };
+    let keys = ["node.name", "tls.ca", "tls.cert", "tls.key"];
+    if keys.iter().any(|key| settle.text(key).is_empty()) {
+        return None;
+    }
+    let [ca, cert, key] = ["tls.ca", "tls.cert", "tls.key"].map(|k| settle.path(k, credentials));
+    settle.faults.is_empty().then(|| (TlsFiles { ca, cert, key }, settle.node()))
 }
 
 struct Settle<'a> {
@@ -265,8 +282,9 @@ impl Settle<'_> {
     /// Rules for what arrives and what appears; the node gets its part of them.
     fn rules(&mut self, node: &mut Config, data_dir: &Path) -> (Vec<InboxDir>, Vec<WatchRule>) {
         let base = self.file.parent().unwrap_or(Path::new(""));
-        let peers = node.peers.iter().map(|peer| peer.name.clone());
-        let sites = peers.chain(node.routes.iter().map(|route| route.to.clone())).collect();
+        // Those that have something wrong with them are meant all the same.
+        let peers = names(self.list("relay.known_peers"), "name");
+        let sites = [peers, names(self.list("route"), "to")].concat();
         // Where none is named it is the base, and that is told by itself.
         let named = !self.text("node.data_dir").is_empty();
         let data_dir = if named { data_dir } else { Path::new("") };
@@ -306,6 +324,19 @@ impl Settle<'_> {
                 let message = format!("the peer `{name}` has the fingerprint of another peer");
                 self.fault(Code::Double, key, message, "the second one".into(), at.clone());
             }
+        }
+    }
+
+    /// Every route leads to a site of its own, by way of a known peer.
+    fn routes_lead_on(&mut self) {
+        let own = self.text("node.name").to_owned();
+        let peers: Vec<Items> = self.list("relay.known_peers").cloned().collect();
+        let known = names(peers.iter(), "name");
+        // A peer whose name cannot be read may be the one that is meant.
+        let all = known.len() == peers.len();
+        let routes: Vec<Items> = self.list("route").cloned().collect();
+        for fault in route_faults(&routes, &own, &known, all) {
+            self.faults.push(fault);
         }
     }
 

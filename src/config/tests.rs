@@ -1,6 +1,7 @@
 //! Tests of the configuration: whole texts against golden files, rules one by one.
 
 mod operator;
+mod places;
 mod reloads;
 
 use std::path::{Path, PathBuf};
@@ -367,25 +368,6 @@ fn bad_variables_are_faults_too() {
 }
 
 #[test]
-fn a_credential_is_one_file_of_its_directory() {
-    let judged = |name: &str| {
-        let text = GOOD.replace("\"node.key\"", &format!("\"credential:{name}\""));
-        let mut layers = Layers::default();
-        layers.credentials = Some("/run/credentials/consign.service".into());
-        parse(Path::new("consign.toml"), &text, &layers)
-    };
-    let key = judged("node.key").expect("good").tls.key;
-    assert_eq!(key, Path::new("/run/credentials/consign.service/node.key"));
-    for name in ["", ".", "..", "a/b", "/etc/passwd", "../node.key", "a:b", "a\\nb"] {
-        let (code, message) = only(judged(name));
-        assert_eq!(code, Code::Value, "{name}");
-        assert!(message.contains("not the name of a credential"), "{message}");
-    }
-    let long = "k".repeat(256);
-    assert_eq!(only(judged(&long)).0, Code::Value);
-}
-
-#[test]
 fn too_long_a_socket_path_is_told_before_the_system_does() {
     let (code, message) =
         only(judge(&GOOD.replace("\"data\"", &format!("\"/{}\"", "d".repeat(120)))));
@@ -414,24 +396,6 @@ fn the_template_is_a_good_configuration() {
         key.unwrap_or(line)
     });
     assert_eq!(judge(&open.collect::<Vec<_>>().join("\n")), Ok(settings));
-}
-
-#[test]
-fn what_the_package_ships_is_the_template_with_places_of_the_system() {
-    let set = [
-        ("node.name", template::quote("change-me")),
-        ("node.data_dir", template::quote("/var/lib/consign")),
-        ("listen.admin", template::quote("unix:/run/consign/admin.sock")),
-        ("tls.ca", template::quote("pki/ca.pem")),
-        ("tls.cert", template::quote("pki/node.pem")),
-        ("tls.key", template::quote("pki/node.key")),
-    ];
-    let text = template::render(&set, &[]);
-    golden("contrib/deb/consign.toml", &text);
-    let settings = parse(Path::new("/etc/consign/consign.toml"), &text, &Layers::default());
-    let settings = settings.expect("good");
-    assert_eq!(settings.admin, Path::new("/run/consign/admin.sock"));
-    assert_eq!(settings.tls.key, Path::new("/etc/consign/pki/node.key"));
 }
 
 #[test]

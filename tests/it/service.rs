@@ -96,7 +96,7 @@ fn a_manager_that_is_not_there_holds_nothing_up() {
         alpha.dir.join("nobody").to_str().expect("UTF-8").to_owned().as_str(),
     );
     alpha.serve();
-    assert!(alpha.log().contains("CN0546"), "{}", alpha.log());
+    crate::wait::until_true("it to be told", || alpha.log().contains("CN0546"));
     assert!(alpha.stop().success());
 }
 
