@@ -2,7 +2,7 @@
 //! does, that it is alive, that it stops; and the sockets that were opened for it.
 //!
 //! Everything goes by variables of the environment, so a site that nobody supervises pays nothing: without
-//! `$NOTIFY_SOCKET` every call here does nothing. What is said and when is decided by [`keeper`], which is
+//! `$NOTIFY_SOCKET` every call here does nothing. What is said and when is decided by `keeper`, which is
 //! pure; one thread asks it, and sends. It is the same for both runtimes, which are asked for one thing only:
 //! how many turns the node's loop has made ([`Running::pulse`]).
 

@@ -11,8 +11,8 @@ use crate::config::{self, Code, Layers, parse, template};
 fn a_credential_is_one_file_of_its_directory() {
     let judged = |name: &str| {
         let text = GOOD.replace("\"node.key\"", &format!("\"credential:{name}\""));
-        let mut layers = Layers::default();
-        layers.credentials = Some("/run/credentials/consign.service".into());
+        let credentials = Some("/run/credentials/consign.service".into());
+        let layers = Layers { credentials, ..Layers::default() };
         parse(Path::new("consign.toml"), &text, &layers)
     };
     let key = judged("node.key").expect("good").tls.key;
