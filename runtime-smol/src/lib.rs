@@ -168,7 +168,7 @@ fn finish(context: &Context) {
     if !context.table.wait_empty(GOODBYES) {
         context.table.end(Ending::Cut);
         if !context.table.wait_empty(GOODBYES) {
-            tracing::error!(left = context.table.live(), "connections do not end");
+            tracing::error!(left = context.table.live(), code = "CN0551", "connections do not end");
         }
     }
     context.workers.stop();

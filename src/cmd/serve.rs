@@ -76,6 +76,7 @@ pub fn run(args: &ServeArgs, global: &Global) -> Result<Exit, Trouble> {
         Failure::new(Exit::Failed, "CN0514", format!("a thread cannot be started: {e}"))
     };
     let logging = log::start(settings.log).map_err(thread)?;
+    log::of_node(&settings.node.name);
     let record = args.record.clone();
     let overrides = Overrides { force_fs: args.force_fs, observe: None, record, layers };
     let daemon = Daemon::start(&settings, overrides)?;

@@ -26,6 +26,7 @@ use crate::config::Settings;
 use crate::events::Events;
 use crate::exit::{Exit, Failure};
 use crate::inbox::{self, Inbox};
+use crate::meters::Meters;
 use crate::tls::Credentials;
 use crate::watch::WatchStates;
 
@@ -69,14 +70,15 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
     let (admin, socket) = socket::listen(&settings.admin)?;
     let (peers, listen) = bind(&settings.listen, "listen.peers")?;
     let (web, web_at) = bind(settings.web.as_slice(), "listen.web")?;
-    let pickup = pickup::open(settings, loaded.pickup.clone(), &loaded.own.hosts)?;
+    let meters = Meters::default();
+    let pickup = pickup::open(settings, loaded.pickup.clone(), &loaded.own.hosts, &meters)?;
     let pickup_at = pickup.as_ref().and_then(|p| p.at);
     let (pickup, pickup_session) = pickup.map(|p| (p.parts, p.apply)).unzip();
     let peer_config = Arc::new(RwLock::new(peer_config(settings)));
     let reloads = Reloads::default();
     let watch = WatchStates::new(&settings.watch);
     let events = Events::default();
-    let admin_session = admin_session(settings, &watch, &events, &reloads);
+    let admin_session = admin_session(settings, &watch, &events, &reloads, &meters);
     let exporter = Arc::new(Inbox::new(&settings.inbox, Box::new(store.content())));
     let mut locals = vec![(LocalListener::Unix(admin), admin_session.clone())];
     locals.extend(web.into_iter().map(|l| (LocalListener::Tcp(l), admin_session.clone())));
@@ -113,13 +115,14 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
         store: Arc::new(store),
         tls: loaded.setup,
         peers,
-        peer_session: peer_session(peer_config),
+        peer_session: meters.counting(peer_session(peer_config)),
         locals,
         pickup,
         time_high,
         tap,
         observe: Arc::new(move |note| {
             notes::log(&name, note);
+            meters.heard(note);
             events.record(note);
             if let Some(observe) = &observe {
                 observe(note);
@@ -157,6 +160,7 @@ fn admin_session(
     watch: &WatchStates,
     events: &Events,
     reloads: &Reloads,
+    meters: &Meters,
 ) -> MakeSession {
     admin::make(AdminContext {
         version: VERSION.to_owned(),
@@ -172,6 +176,7 @@ fn admin_session(
         inbox: inbox::described(&settings.inbox),
         watch: watch.clone(),
         events: events.clone(),
+        meters: meters.clone(),
         web_names: Vec::new(),
     })
 }

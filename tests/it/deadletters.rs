@@ -98,7 +98,7 @@ fn dead_letters_are_counted_tried_dry_queued_again_and_delivered() {
         assert_eq!(alpha.status()["acts"]["retry"], 4);
         let text = metrics(&alpha);
         assert!(text.contains("consign_acts_total{action=\"retry\"} 4\n"), "{text}");
-        assert!(text.contains("consign_deliveries{peer=\"beta\",state=\"delivered\"} 3\n"));
+        assert!(text.contains("consign_peer_delivered_segments{peer=\"beta\"} 3\n"));
         assert!(metrics(&beta).contains("consign_refusals_total{code=\"too_large\"} 0\n"));
     }
 }

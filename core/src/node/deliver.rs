@@ -1,7 +1,6 @@
 //! Deliveries: claims in fair turns, and what becomes of each attempt.
 
 use alloc::boxed::Box;
-use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use super::peer::Flight;
@@ -465,26 +464,6 @@ impl Node {
             // Failed, a flight holds Inflight.
             Ok(None) | Err(_) => unreachable!("{:?} has no edge {event:?} here", row.state),
         }
-    }
-
-    pub(super) fn note_delivery(
-        &mut self,
-        site: SiteNo,
-        segment: &SegmentRow,
-        from: Option<State>,
-        row: Option<&DeliveryRow>,
-        cause: Option<Cause>,
-    ) {
-        let peer =
-            self.peers.get(&site).map(|p| p.name.clone()).unwrap_or_else(|| site.to_string());
-        self.stage.note(Note::Delivery {
-            id: segment.id,
-            peer,
-            from,
-            to: row.map(|r| r.state),
-            cause,
-            attempts: row.map_or(0, |r| r.attempts),
-        });
     }
 }
 
