@@ -56,7 +56,7 @@ pub fn start(log: Log) -> io::Result<Logging> {
         LogFormat::Text => false,
         LogFormat::Json => true,
     };
-    let lines = Arc::new(Lines::default());
+    let lines = Arc::new(Lines { json, ..Lines::default() });
     let for_thread = lines.clone();
     std::thread::Builder::new()
         .name("log".into())
@@ -117,6 +117,7 @@ pub fn set_level(level: tracing::Level) {
 
 #[derive(Default)]
 struct Lines {
+    json: bool,
     waiting: Mutex<Waiting>,
     changed: Condvar,
 }
@@ -167,7 +168,8 @@ impl Lines {
                 let _ = out.write_all(line);
             }
             if dropped > 0 {
-                let _ = writeln!(out, "{dropped} log lines were dropped: standard error is slow");
+                let text = format!("{dropped} log lines were dropped: standard error is slow");
+                let _ = writeln!(out, "{}", if self.json { json::warning(&text) } else { text });
             }
             let _ = out.flush();
             self.lock().writing = false;
@@ -221,17 +223,26 @@ mod tests {
         assert_eq!(count("trace"), before.2);
     }
 
-    #[test]
-    fn lines_come_out_in_order_and_overflow_is_counted() {
-        let lines = Lines::default();
+    /// What comes out when a line in the middle is too long to wait.
+    fn overflown(json: bool) -> String {
+        let lines = Lines { json, ..Lines::default() };
         lines.push(b"one\n");
         lines.push(&vec![b'x'; WAITING_MAX]);
         lines.push(b"two\n");
         lines.lock().closed = true;
         let mut out = Vec::new();
         lines.write_to(&mut out);
-        let text = String::from_utf8(out).expect("text");
-        assert_eq!(text, "one\ntwo\n1 log lines were dropped: standard error is slow\n");
         lines.flush(Duration::from_secs(10));
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn lines_come_out_in_order_and_overflow_is_counted() {
+        let text = overflown(false);
+        assert_eq!(text, "one\ntwo\n1 log lines were dropped: standard error is slow\n");
+        let text = overflown(true);
+        let last = text.lines().last().expect("a line");
+        let object: serde_json::Value = serde_json::from_str(last).expect("JSON");
+        assert_eq!((&object["level"], &object["code"]), (&"WARN".into(), &"CN0567".into()));
     }
 }

@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::screen::{Screen, standard};
-use crate::admin::shapes::Status;
+use crate::admin::shapes::{Peers, Status};
 use crate::client::Api;
 use crate::config::Faults;
 use crate::exit::{Exit, Failure, Global};
@@ -216,8 +216,7 @@ pub fn run(
 }
 
 fn ask(args: &CheckArgs, socket: &Path) -> Checked {
-    let status: Result<Status, Failure> = Api::new(socket).json("GET", "/v1/status");
-    match status {
+    match asked(&mut Api::new(socket)) {
         Ok(status) => judge::judge(&status, args, SystemTime::now()),
         Err(failure) => {
             let silent = matches!(failure.exit, Exit::Unreachable | Exit::TryLater);
@@ -225,6 +224,13 @@ fn ask(args: &CheckArgs, socket: &Path) -> Checked {
             judge::no_answer(verdict, &format!("{}: {}", failure.code, failure.message))
         }
     }
+}
+
+/// The site at a glance, with peers as the ledger has them: which segment is the oldest.
+fn asked(api: &mut Api) -> Result<Status, Failure> {
+    let status: Status = api.json("GET", "/v1/status")?;
+    let peers: Peers = api.json("GET", "/v1/peers")?;
+    Ok(Status { peers: peers.peers, ..status })
 }
 
 fn show(checked: &Checked, format: Format, screen: &mut Screen<'_>) -> Result<Exit, Failure> {

@@ -183,7 +183,7 @@ impl Exporter for Inbox {
         }
         for thread in std::mem::take(&mut *locked(&self.threads)) {
             if thread.join().is_err() {
-                tracing::error!("an inbox thread panicked");
+                tracing::error!(code = "CN0547", "an inbox thread panicked");
             }
         }
     }

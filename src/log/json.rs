@@ -37,20 +37,30 @@ where
         SystemTime.format_time(&mut Writer::new(&mut time))?;
         let mut fields = Fields::default();
         event.record(&mut fields);
-        writeln!(writer, "{}", line(&time, event, fields))
+        let (level, target) = (event.metadata().level().as_str(), event.metadata().target());
+        writeln!(writer, "{}", line(&time, level, target, fields))
     }
 }
 
-fn line(time: &str, event: &Event<'_>, fields: Fields) -> String {
-    let metadata = event.metadata();
+/// A line of the log about itself.
+pub(super) fn warning(text: &str) -> String {
+    let mut time = String::new();
+    // Writing to a String does not fail.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut time));
+    let rest = [("code".to_owned(), Value::from("CN0567"))].into_iter().collect();
+    let fields = Fields { message: text.to_owned(), node: None, rest };
+    line(&time, "WARN", "consign::log", fields)
+}
+
+fn line(time: &str, level: &str, target: &str, fields: Fields) -> String {
     let Fields { message, mut node, rest } = fields;
     if node.is_none() {
         node = NODE.get().map(|name| name.as_str().into());
     }
     let heads: [(&str, Value); 4] = [
         ("timestamp", time.into()),
-        ("level", metadata.level().as_str().into()),
-        ("target", metadata.target().into()),
+        ("level", level.into()),
+        ("target", target.into()),
         ("message", message.into()),
     ];
     let heads = heads.into_iter().chain(node.map(|node| ("node", node)));

@@ -94,25 +94,23 @@ impl AdminSession {
             Ok(oldest) => oldest.into_status(&mut status),
             Err(fault) => return self.refuse(now, &No::of_store(&fault), out),
         }
-        match route {
-            Route::Metrics => {
-                let text = metrics::text(&status, &self.context);
-                self.body_of(now, 200, metrics::TYPE, &[], text.as_bytes(), out);
-            }
-            Route::Peers => self.shape(now, 200, &[], &Peers::of(&status), out),
-            _ => {
-                let up = now.mono.since(Instant::ZERO).as_secs();
-                self.shape(now, 200, &[], &Status::of(&status, &self.context, up), out);
-            }
+        if *route == Route::Metrics {
+            let text = metrics::text(&status, &self.context);
+            return self.body_of(now, 200, metrics::TYPE, &[], text.as_bytes(), out);
         }
+        self.shape(now, 200, &[], &Peers::of(&status), out);
     }
 
     fn answer(&mut self, now: Now, ticket: TransferNo, answer: &Answer, out: &mut SessionOut) {
         match (std::mem::replace(&mut self.task, Task::Idle), answer) {
-            (
-                Task::Ask(asked, route @ (Route::Status | Route::Peers | Route::Metrics)),
-                Answer::Status(status),
-            ) if asked == ticket => {
+            (Task::Ask(asked, Route::Status), Answer::Status(status)) if asked == ticket => {
+                let up = now.mono.since(Instant::ZERO).as_secs();
+                let shape = Status::of(status, &self.context, up);
+                self.shape(now, 200, &[], &shape, out);
+            }
+            (Task::Ask(asked, route @ (Route::Peers | Route::Metrics)), Answer::Status(status))
+                if asked == ticket =>
+            {
                 let ticket = self.ticket();
                 query(ticket, out, |snapshot| json(&Oldest::read(snapshot)?));
                 self.task = Task::Oldest(ticket, route, status.clone());
