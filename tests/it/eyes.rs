@@ -135,7 +135,7 @@ fn the_log_is_flat_and_names_who_was_refused() {
         let line = wait::until("the refusal in the log", || {
             let log = alpha.log();
             let lines = log.lines().filter_map(|l| serde_json::from_str::<Value>(l).ok());
-            lines.filter(|l| l["route"] == "/buffer/upload").last()
+            lines.filter(|l| l["route"] == "/buffer/upload").next_back()
         });
         assert_eq!((&line["remote"], &line["node"]), (&remote.into(), &"alpha".into()));
         assert_eq!((&line["level"], &line["method"]), (&"INFO".into(), &"POST".into()));

@@ -105,11 +105,12 @@ impl Node {
 
     fn count_bad_token(&mut self, refusal: PickupRefusal) {
         let [used, over, unknown] = &mut self.pickup.told.bad_tokens;
-        match refusal {
-            PickupRefusal::TokenUsed => *used += 1,
-            PickupRefusal::TokenExpired => *over += 1,
-            PickupRefusal::NotFound | PickupRefusal::Forbidden => *unknown += 1,
-            _ => {}
+        if refusal == PickupRefusal::TokenUsed {
+            *used += 1;
+        } else if refusal == PickupRefusal::TokenExpired {
+            *over += 1;
+        } else if matches!(refusal, PickupRefusal::NotFound | PickupRefusal::Forbidden) {
+            *unknown += 1;
         }
     }
 
