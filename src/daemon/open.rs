@@ -121,12 +121,12 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
         time_high,
         tap,
         observe: Arc::new(move |note| {
-            notes::log(&name, note);
-            meters.heard(note);
-            events.record(note);
+            notes::log(&name, &note);
+            meters.heard(&note);
             if let Some(observe) = &observe {
-                observe(note);
+                observe(&note);
             }
+            events.record(note);
         }),
         max_connections: files::allow(settings.connections),
         drain_ms: u64::try_from(drain).unwrap_or(u64::MAX),

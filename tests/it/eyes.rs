@@ -134,8 +134,8 @@ fn the_log_is_flat_and_names_who_was_refused() {
         assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
         let line = wait::until("the refusal in the log", || {
             let log = alpha.log();
-            let lines = log.lines().filter_map(|l| serde_json::from_str::<Value>(l).ok());
-            lines.filter(|l| l["route"] == "/buffer/upload").next_back()
+            let mut lines = log.lines().filter_map(|l| serde_json::from_str::<Value>(l).ok());
+            lines.rfind(|l| l["route"] == "/buffer/upload")
         });
         assert_eq!((&line["remote"], &line["node"]), (&remote.into(), &"alpha".into()));
         assert_eq!((&line["level"], &line["method"]), (&"INFO".into(), &"POST".into()));

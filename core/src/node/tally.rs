@@ -159,8 +159,8 @@ impl Node {
         row: Option<&DeliveryRow>,
         cause: Option<Cause>,
     ) {
-        let peer =
-            self.peers.get(&site).map(|p| p.name.clone()).unwrap_or_else(|| site.to_string());
+        let label = self.peers.get(&site).map(|p| p.label.clone());
+        let peer = label.unwrap_or_else(|| site.to_string().into());
         self.tally_delivery(site, segment, from, row, cause);
         self.stage.note(Note::Delivery {
             id: segment.id,

@@ -93,7 +93,7 @@ impl Node {
         self.stage.tally(Tally::Deadletter(Operation::Retry));
         self.stage.note(Note::Delivery {
             id,
-            peer: self.name_of(site),
+            peer: self.name_of(site).into(),
             from: Some(State::Deadletter),
             to: Some(state),
             cause: None,
