@@ -47,6 +47,7 @@ pub mod exports;
 pub mod ledger;
 pub mod lists;
 mod metrics;
+mod oldest;
 pub mod pickup;
 mod refusal;
 pub mod reloads;
@@ -66,6 +67,7 @@ use consign_core::http::Limits;
 use consign_core::ledger::keys_upkeep::RuleId;
 
 use crate::events::Events;
+use crate::meters::Meters;
 use crate::watch::WatchStates;
 
 pub(crate) use download::digest_field;
@@ -94,6 +96,8 @@ pub struct AdminContext {
     pub watch: WatchStates,
     /// What has happened lately.
     pub events: Events,
+    /// What the process counts.
+    pub meters: Meters,
     /// Names besides `localhost`, `127.0.0.1` and `[::1]` under which the page may be asked for.
     pub web_names: Vec<String>,
 }

@@ -28,6 +28,7 @@ use crate::config::Settings;
 use crate::events::Events;
 use crate::exit::{Exit, Failure};
 use crate::inbox::{self, Inbox};
+use crate::meters::Meters;
 use crate::service::sockets::{Place, Sockets};
 use crate::tls::Credentials;
 use crate::watch::WatchStates;
@@ -80,14 +81,16 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
     let (admin, at, socket) = admin_socket(settings, sockets)?;
     let (peers, listen) = listeners(&settings.listen, Place::Peers, sockets)?;
     let (web, web_at) = listeners(settings.web.as_slice(), Place::Web, sockets)?;
-    let pickup = pickup::open(settings, loaded.pickup.clone(), &loaded.own.hosts, sockets)?;
+    let meters = Meters::default();
+    let pickup =
+        pickup::open(settings, loaded.pickup.clone(), &loaded.own.hosts, sockets, &meters)?;
     let pickup_at = pickup.as_ref().and_then(|p| p.at);
     let (pickup, pickup_session) = pickup.map(|p| (p.parts, p.apply)).unzip();
     let peer_config = Arc::new(RwLock::new(peer_config(settings)));
     let reloads = Reloads::default();
     let watch = WatchStates::new(&settings.watch);
     let events = Events::default();
-    let admin_session = admin_session(settings, &watch, &events, &reloads);
+    let admin_session = admin_session(settings, &watch, &events, &reloads, &meters);
     let exporter = Arc::new(Inbox::new(&settings.inbox, Box::new(store.content())));
     let mut locals = vec![(LocalListener::Unix(admin), admin_session.clone())];
     locals.extend(web.into_iter().map(|l| (LocalListener::Tcp(l), admin_session.clone())));
@@ -125,13 +128,14 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
         store: Arc::new(store),
         tls: loaded.setup,
         peers,
-        peer_session: peer_session(peer_config),
+        peer_session: meters.counting(peer_session(peer_config)),
         locals,
         pickup,
         time_high,
         tap,
         observe: Arc::new(move |note| {
             notes::log(&name, &note);
+            meters.heard(&note);
             service.note(&note);
             if let Some(observe) = &observe {
                 observe(&note);
@@ -170,6 +174,7 @@ fn admin_session(
     watch: &WatchStates,
     events: &Events,
     reloads: &Reloads,
+    meters: &Meters,
 ) -> MakeSession {
     admin::make(AdminContext {
         version: VERSION.to_owned(),
@@ -185,6 +190,7 @@ fn admin_session(
         inbox: inbox::described(&settings.inbox),
         watch: watch.clone(),
         events: events.clone(),
+        meters: meters.clone(),
         web_names: Vec::new(),
     })
 }
@@ -203,7 +209,7 @@ fn admin_socket(
     if at != settings.admin {
         let key = settings.admin.display();
         let text = "commands look for the admin socket at listen.admin";
-        tracing::warn!(node, code = "CN0548", "{text}, {key}; it is {shown}");
+        tracing::warn!(node, code = "CN0573", "{text}, {key}; it is {shown}");
     }
     Ok((listener, at, None))
 }

@@ -14,6 +14,7 @@ use crate::schedule::{Backoff, Contact, Shares, jitter_key};
 use crate::segment::Class;
 use crate::time::{Instant, Now, UnixMillis};
 
+use super::tally::PeerTallied;
 use super::window::Window;
 
 /// A claimed delivery.
@@ -80,6 +81,8 @@ pub(super) struct Peer {
     pub full_streak: u32,
     pub last_error: String,
     pub last_acked: Option<UnixMillis>,
+    /// What is counted of it.
+    pub tallied: PeerTallied,
 }
 
 impl Peer {
@@ -111,6 +114,7 @@ impl Peer {
             full_streak: 0,
             last_error: String::new(),
             last_acked: None,
+            tallied: PeerTallied::default(),
         }
     }
 

@@ -88,6 +88,7 @@ impl Node {
             stopping: self.stopping,
             clock_held: self.clock_held(),
             commits: self.stage.commits,
+            tallied: self.stage.tallied,
             refusals: self.refusals,
             acts: self.acts.counts,
             quarantined: self.aside.count(),
@@ -131,6 +132,7 @@ impl Node {
                 .min(),
             last_error: peer.last_error.clone(),
             last_acked: peer.last_acked,
+            tallied: peer.tallied,
         }
     }
 }
