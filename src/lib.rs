@@ -15,6 +15,7 @@ pub mod human;
 pub mod inbox;
 pub mod log;
 pub mod out;
+pub mod page;
 pub mod pickup;
 pub mod pki;
 mod plain;

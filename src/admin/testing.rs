@@ -102,6 +102,8 @@ pub(crate) fn context() -> AdminContext {
         watch: Default::default(),
         events: Default::default(),
         web_names: vec!["relay.example".into()],
+        web: Some(([127, 0, 0, 1], 7411).into()),
+        links: Default::default(),
     }
 }
 

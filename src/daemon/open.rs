@@ -1,7 +1,7 @@
 //! What a site needs before it can run, opened in order.
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -26,6 +26,7 @@ use crate::config::Settings;
 use crate::events::Events;
 use crate::exit::{Exit, Failure};
 use crate::inbox::{self, Inbox};
+use crate::page::links::Links;
 use crate::tls::Credentials;
 use crate::watch::WatchStates;
 
@@ -76,7 +77,8 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
     let reloads = Reloads::default();
     let watch = WatchStates::new(&settings.watch);
     let events = Events::default();
-    let admin_session = admin_session(settings, &watch, &events, &reloads);
+    let web_at = web_at.first().copied();
+    let admin_session = admin_session(settings, &watch, &events, &reloads, web_at);
     let exporter = Arc::new(Inbox::new(&settings.inbox, Box::new(store.content())));
     let mut locals = vec![(LocalListener::Unix(admin), admin_session.clone())];
     locals.extend(web.into_iter().map(|l| (LocalListener::Tcp(l), admin_session.clone())));
@@ -88,7 +90,7 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
         peers: settings.node.peers.len(),
         queued,
         listen,
-        web: web_at.first().copied(),
+        web: web_at,
         pickup: pickup_at,
     };
     let tap = match (&overrides.record, recorded) {
@@ -157,6 +159,7 @@ fn admin_session(
     watch: &WatchStates,
     events: &Events,
     reloads: &Reloads,
+    web: Option<SocketAddr>,
 ) -> MakeSession {
     admin::make(AdminContext {
         version: VERSION.to_owned(),
@@ -172,8 +175,19 @@ fn admin_session(
         inbox: inbox::described(&settings.inbox),
         watch: watch.clone(),
         events: events.clone(),
-        web_names: Vec::new(),
+        // Any address of this machine may be bound, not only the usual one.
+        web_names: web.map(|at| host_of(at.ip())).into_iter().collect(),
+        web,
+        links: Links::default(),
     })
+}
+
+/// An address as it stands in a Host field.
+fn host_of(ip: IpAddr) -> String {
+    match ip {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    }
 }
 
 pub(super) fn bind(

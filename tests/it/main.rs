@@ -16,6 +16,7 @@ mod http;
 mod inbox;
 mod kill;
 mod mixed;
+mod page;
 mod pickup;
 mod record;
 mod refuse;
