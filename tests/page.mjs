@@ -109,6 +109,58 @@ async function words(browser, home) {
   done('the words are right, and nothing can be done without a link');
 }
 
+// The real answer of the site with something changed in it, and the sentence that comes of it.
+const CHANGES = [
+  [(s) => { s.peers = []; }, 'good', 'All is well: this site has no peers yet.'],
+  [(s) => { s.peers = s.peers.slice(0, 1); }, 'good', 'All is well: beta is connected, nothing waits.'],
+  [(s) => { s.peers = s.peers.slice(0, 1); s.peers[0].sending.count = 1; }, 'good', 'All is well: beta is connected, 1 delivery is on the way.'],
+  [(s) => { s.peers = [s.peers[0], { ...s.peers[2], queued: s.peers[0].queued, backing_off: s.peers[0].queued }]; }, 'good',
+    'All is well: nothing waits; delta is not connected, and nothing waits for it.'],
+  [(s) => { s.peers = [{ ...s.peers[2], down_since: null }]; s.up_seconds = 3; }, 'good', 'All is well: this site has just started and dials its peers.'],
+  [(s) => { s.peers = [{ ...s.peers[2], down_since: null }]; s.up_seconds = 720; }, 'warn',
+    'delta has not been reached since this site started 12 min ago, 5 segments wait.'],
+  [(s) => { s.peers = [{ ...s.peers[2], held: true }]; }, 'warn', 'delta is held by an operator, 5 segments wait.'],
+  [(s) => { s.peers = [{ ...s.peers[2], known: false, address: '' }]; }, 'warn', '5 segments wait for delta, which is not configured any more.'],
+  [(s) => { s.peers = [{ ...s.peers[2], opens_at: new Date(Date.now() + 7.5e6).toISOString() }]; }, 'good', 'All is well: 5 deliveries are on the way; delta is not connected.'],
+  [(s) => { s.peers = [{ ...s.peers[0], needs_rekey: true }]; }, 'bad', 'beta shows another certificate than the one it is known by.'],
+  [(s) => { s.peers = [s.peers[1]]; }, 'warn', '3 dead letters wait for a decision.'],
+  [(s) => { s.storage.full = true; }, 'bad', 'Storage is full: new segments are refused until there is room again.'],
+  [(s) => { s.scrub.corrupt = 2; }, 'bad', 'The content of 2 segments was found damaged.'],
+  [(s) => { s.peers = []; s.certificates[0].expires_seconds = Date.now() / 1000 + 3.5 * 86400; }, 'warn', "This site's certificate expires in 3 d."],
+  [(s) => { s.peers = []; s.certificates[0].expires_seconds = 1; }, 'bad', "This site's certificate has expired."],
+  [(s) => { s.peers = []; s.stopping = true; }, 'warn', 'The site is stopping: what is in flight is finished first.'],
+];
+
+async function sentences(browser, home) {
+  const context = await browser.newContext({ viewport: { width: 390, height: 900 } });
+  for (const [change, level, sentence] of CHANGES) {
+    const page = await context.newPage();
+    await page.route('**/v1/status', async (route) => {
+      const answer = await route.fetch();
+      const status = await answer.json();
+      change(status);
+      if (status.peers.length === 0) {
+        status.pickup.clients = 0;
+        for (const count of Object.values(status.pickup.shards)) count.count = 0;
+      }
+      await route.fulfill({ response: answer, json: status });
+    });
+    await page.goto(home);
+    await until(sentence, async () => (await text(page, '#sentence')) !== 'Asking the site…');
+    assert.equal(await text(page, '#sentence'), sentence);
+    assert.equal(await page.locator('#health').getAttribute('class'), `health ${level}`);
+    assert.ok((await page.evaluate(() => document.documentElement.scrollWidth)) <= 390, sentence);
+    if (sentence.includes('no peers')) {
+      for (const empty of ['#peers-empty', '#dead-empty', '#pickup-empty']) assert.ok(await page.locator(empty).isVisible(), empty);
+      await accessible(page, 'with nothing to show');
+      await shot(page, 'nothing');
+    }
+    await page.close();
+  }
+  await context.close();
+  done(`${CHANGES.length} states have their sentence`);
+}
+
 async function keyboard(browser, { alpha, gamma, home }) {
   const link = pageLink(alpha);
   assert.match(link, new RegExp(`^${home}/#token=[0-9a-f]{64}$`));
@@ -216,6 +268,7 @@ try {
   done('five sites run, one of them is away');
   if (!process.env.PAGE_BRIEF) await looks(browser, sites.home);
   await words(browser, sites.home);
+  await sentences(browser, sites.home);
   const seen = await keyboard(browser, sites);
   await hidden(seen);
   await gone(seen, sites);

@@ -94,7 +94,7 @@ fn the_page_comes_with_what_browsers_must_know() {
         assert!(got.body == page::HTML.as_bytes());
         for (name, value) in page::fields() {
             // As they are shown.
-            let field = format!("\"{name}\": \"{}\"", value.escape_default());
+            let field = format!("{name:?}: {:?}", value.escape_default().to_string());
             assert!(got.headers.contains(&field), "{field} in {}", got.headers);
         }
         for word in ["text/html; charset=utf-8", "no-store", "frame-ancestors"] {
