@@ -142,7 +142,10 @@ fn a_page_opened_by_a_link_retries_and_the_audit_says_for_whom() {
     assert_eq!(post(at, "/v1/acts", &token, &purge).no(), (403, "not_permitted".into()));
     assert_eq!((alpha.counts("beta").dead, alpha.json(&["audit"]).len()), (2, 0));
 
+    let since = || alpha.status()["peers"][0]["down_since"].clone();
+    assert_eq!(since(), Value::Null);
     beta.stop();
+    wait::until_true("beta to be away", || since().is_string());
     beta.set("CONSIGN_STORAGE_MAX_SEGMENT", "1MiB");
     beta.serve();
     let done = post(at, "/v1/acts", &token, GROUP);
