@@ -136,14 +136,14 @@ async function sentences(browser, home) {
   const page = await context.newPage();
   const real = JSON.stringify(await (await fetch(`${home}/v1/status`)).json());
   let change = CHANGES[0][0];
-  await page.route('**/v1/status', async (route) => {
+  await page.route(/\/v1\/(status|peers)$/, async (route) => {
     const status = JSON.parse(real);
     change(status);
     if (status.peers.length === 0) {
       status.pickup.clients = 0;
       for (const count of Object.values(status.pickup.shards)) count.count = 0;
     }
-    await route.fulfill({ json: status });
+    await route.fulfill({ json: route.request().url().endsWith('peers') ? { peers: status.peers } : status });
   });
   for (const [next, level, sentence] of CHANGES) {
     change = next;

@@ -41,7 +41,7 @@
 //!
 //! Every refusal is `{"code","message"}`; waiting helps where there is a `Retry-After`. The admin socket
 //! is for the daemon's own user and root. Over TCP, for the names of this machine, there are the page with what it
-//! shows (status and groups of dead letters), health and metrics; a page that was opened by a link may retry. docs/ADMIN.md has an example of each.
+//! shows (status, peers and groups of dead letters), health and metrics; a page that was opened by a link may retry. docs/ADMIN.md has an example of each.
 
 pub mod acts;
 pub mod assurance;

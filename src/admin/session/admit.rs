@@ -75,7 +75,13 @@ impl AdminSession {
         }
         let reads = matches!(request.method, Method::Get | Method::Head);
         match Target::of(&request.target).path {
-            "/" | "/healthz" | "/readyz" | "/metrics" | "/v1/status" | "/v1/deadletters/groups"
+            "/"
+            | "/healthz"
+            | "/readyz"
+            | "/metrics"
+            | "/v1/status"
+            | "/v1/peers"
+            | "/v1/deadletters/groups"
                 if reads =>
             {
                 Ok(Asker::Anybody)
@@ -90,8 +96,8 @@ impl AdminSession {
                 user.map(Asker::Page).ok_or_else(No::of_token)
             }
             _ => {
-                let text = "only the page, health, status, groups of dead letters and metrics are \
-                            served here; use the admin socket";
+                let text = "only the page with what it shows, health and metrics are served here; \
+                            use the admin socket";
                 Err(No::new(403, "not_permitted", text))
             }
         }

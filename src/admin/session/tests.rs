@@ -379,6 +379,7 @@ fn tcp_serves_health_to_this_machine_alone() {
         ("GET", "/", "localhost", 200),
         ("GET", "/", "evil.example", 421),
         ("GET", "/v1/deadletters/groups?peer=beta", "localhost", 200),
+        ("GET", "/v1/peers", "localhost", 200),
         ("GET", "/v1/deadletters", "localhost", 403),
         ("GET", "/v1/audit", "localhost", 403),
         ("POST", "/", "localhost", 403),
