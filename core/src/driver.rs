@@ -122,7 +122,7 @@ pub struct Parts {
     /// High water of effective time in the ledger: the clock starts no earlier.
     pub time_high: UnixMillis,
     /// Sees every note of the node; called on the node's thread, must be quick.
-    pub observe: Arc<dyn Fn(&Note) + Send + Sync>,
+    pub observe: Arc<dyn Fn(Note) + Send + Sync>,
     /// Sees what goes into the node and comes out of it (recordings).
     pub tap: Option<Box<dyn Tap + Send>>,
     /// Most connections at a time, of all kinds.

@@ -17,7 +17,7 @@ use crate::listen::dial;
 use crate::queue::{Entry, Mail};
 
 /// Sees the notes.
-pub(crate) type Observe = Arc<dyn Fn(&Note) + Send + Sync>;
+pub(crate) type Observe = Arc<dyn Fn(Note) + Send + Sync>;
 
 /// Carries out actions. Commands are kept until the turn is over, so that each connection is woken
 /// once a turn.
@@ -37,7 +37,7 @@ impl Host for Hands<'_> {
             Action::Dial { site, name, address } => dial(self.context, site, name, address),
             Action::Export(job) => self.context.exporter.export(*job),
             Action::Reload(number) => self.context.reloader.reload(number),
-            Action::Note(note) => (self.observe)(&note),
+            Action::Note(note) => (self.observe)(note),
             Action::Drained => {
                 self.ended.get_or_insert(Ended::Drained);
             }
@@ -93,7 +93,7 @@ pub(crate) fn run(
                 match entries.pop_front()? {
                     // The ticket goes back as the node takes the input.
                     Entry::Input(input, _) => return Some(input),
-                    Entry::Note(note) => observe(&note),
+                    Entry::Note(note) => observe(note),
                     Entry::Stop if cut_at.is_some() => {}
                     Entry::Stop => {
                         context.close_listeners();

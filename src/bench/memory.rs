@@ -1,5 +1,6 @@
-//! Peak anonymous memory of processes: what the page cache cannot take back.
+//! What processes use: peak anonymous memory, which the page cache cannot take back, and processor time.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -11,7 +12,16 @@ const EVERY: Duration = Duration::from_millis(10);
 /// A look at processes again and again, until it is stopped.
 pub(super) struct Watch {
     over: Arc<AtomicBool>,
-    thread: JoinHandle<Vec<u64>>,
+    thread: JoinHandle<Used>,
+}
+
+/// What the processes used while they were watched.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Used {
+    /// The peak of each process in bytes.
+    pub rss_anon: Vec<u64>,
+    /// Processor seconds of all together.
+    pub processor: f64,
 }
 
 impl Watch {
@@ -21,15 +31,20 @@ impl Watch {
         let ends = Arc::clone(&over);
         let thread = std::thread::spawn(move || {
             let mut peaks = Vec::new();
+            let mut spent: BTreeMap<u32, (f64, f64)> =
+                pids.now().into_iter().map(|pid| (pid, (processor(pid), processor(pid)))).collect();
             loop {
                 let last = ends.load(Ordering::Acquire);
                 let now = pids.now();
                 peaks.resize(now.len().max(peaks.len()), 0);
                 for (peak, pid) in peaks.iter_mut().zip(now) {
                     *peak = anon(pid).max(*peak);
+                    // One that came later began at nothing.
+                    spent.entry(pid).or_default().1 = processor(pid);
                 }
                 if last {
-                    return peaks;
+                    let processor = spent.values().map(|(from, to)| to - from).sum();
+                    return Used { rss_anon: peaks, processor };
                 }
                 std::thread::sleep(EVERY);
             }
@@ -37,8 +52,8 @@ impl Watch {
         Watch { over, thread }
     }
 
-    /// Ends; the peak of each process in bytes.
-    pub(super) fn stop(self) -> Vec<u64> {
+    /// Ends; what was used.
+    pub(super) fn stop(self) -> Used {
         self.over.store(true, Ordering::Release);
         self.thread.join().unwrap_or_default()
     }
@@ -52,6 +67,17 @@ fn anon(pid: u32) -> u64 {
     kib.unwrap_or(0).saturating_mul(1_024)
 }
 
+/// Processor seconds of a process so far, to a hundredth; 0 when it is gone.
+fn processor(pid: u32) -> f64 {
+    /// What the kernel counts in, on every architecture: `USER_HZ`.
+    const TICKS: f64 = 100.0;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name before it may hold anything.
+    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks = rest.split_whitespace().skip(11).take(2).filter_map(|n| n.parse::<f64>().ok());
+    ticks.sum::<f64>() / TICKS
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,5 +86,15 @@ mod tests {
     fn this_process_has_some_and_a_dead_one_none() {
         assert!(anon(std::process::id()) > 64 << 10);
         assert_eq!(anon(u32::MAX), 0);
+    }
+
+    #[test]
+    fn processor_time_grows_with_work_and_a_dead_one_has_none() {
+        let before = processor(std::process::id());
+        let mut sum = 0_u64;
+        while processor(std::process::id()) < before + 0.01 {
+            sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(7));
+        }
+        assert_eq!(processor(u32::MAX), 0.0);
     }
 }

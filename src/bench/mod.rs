@@ -7,6 +7,7 @@
 //! and a plain write and sync of the same sizes.
 
 mod admin;
+pub mod latency;
 mod memory;
 mod pair;
 mod raw;
@@ -75,7 +76,7 @@ pub fn run(plan: &Plan, say: &dyn Fn(&str)) -> Result<Report, Failure> {
     let mut rows = Vec::new();
     for runtime in &plan.runtimes {
         let dir = scratch.path().join(runtime.word());
-        let mut pair = Pair::new(&dir, *runtime, plan.program.as_deref())?;
+        let mut pair = Pair::new(&dir, *runtime, plan.program.as_deref(), None)?;
         relay(&mut pair, Load { size: 1_024, count: 16 }, "warm")?;
         for load in &plan.loads {
             let mut runs = Vec::new();
@@ -104,7 +105,7 @@ fn relay(pair: &mut Pair, load: Load, prefix: &str) -> Result<Row, Failure> {
     let begun = Instant::now();
     pair.start_receiver()?;
     let seconds = wait(pair, target, begun)?;
-    let memory = watch.stop();
+    let used = watch.stop();
     let (after, there) = (pair.sender().status()?, pair.receiver()?.status()?);
     pair.stop_receiver()?;
     let mean = |rows: u64, commits: u64| rows as f64 / commits.max(1) as f64;
@@ -119,7 +120,8 @@ fn relay(pair: &mut Pair, load: Load, prefix: &str) -> Result<Row, Failure> {
             after.ledger.commits - before.ledger.commits,
         ),
         batch_in: mean(there.ledger.rows, there.ledger.commits),
-        rss_anon: memory,
+        rss_anon: used.rss_anon,
+        processor: used.processor,
     })
 }
 

@@ -12,7 +12,7 @@ use super::admin::Admin;
 use super::failed;
 use crate::config::template::quote;
 use crate::config::{self, Layers, Runtime};
-use crate::daemon::{Daemon, Overrides};
+use crate::daemon::{Daemon, Observe, Overrides};
 use crate::exit::Failure;
 use crate::pki::{Authority, SITE_LASTS};
 
@@ -46,13 +46,18 @@ struct Site {
 }
 
 impl Site {
-    fn start(file: &Path, program: Option<&Path>) -> Result<Site, Failure> {
+    fn start(
+        file: &Path,
+        program: Option<&Path>,
+        observe: Option<Observe>,
+    ) -> Result<Site, Failure> {
         let admin = socket(file);
         let carrier = match program {
             None => {
                 let settings = config::load(file, &Layers::default())
                     .map_err(|faults| failed("the configuration", faults.render(false)))?;
-                Carrier::Here(Box::new(Daemon::start(&settings, Overrides::default())?))
+                let overrides = Overrides { observe, ..Overrides::default() };
+                Carrier::Here(Box::new(Daemon::start(&settings, overrides)?))
             }
             Some(program) => {
                 let child = Command::new(program)
@@ -149,11 +154,13 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// Makes both sites under `dir` and starts `alpha`.
+    /// Makes both sites under `dir` and starts `alpha`; where it runs in this process, `observe` is
+    /// told its notes.
     pub(super) fn new(
         dir: &Path,
         runtime: Runtime,
         program: Option<&Path>,
+        observe: Option<Observe>,
     ) -> Result<Pair, Failure> {
         let (authority, own) = Authority::new()?;
         let ports = [free_port()?, free_port()?];
@@ -173,7 +180,7 @@ impl Pair {
         }
         let beta_file = files.pop().unwrap_or_default();
         let alpha_file = files.pop().unwrap_or_default();
-        let alpha = Site::start(&alpha_file, program)?;
+        let alpha = Site::start(&alpha_file, program, observe)?;
         let pids = Pids::default();
         pids.set(vec![alpha.pid()]);
         let program = program.map(Path::to_path_buf);
@@ -198,7 +205,7 @@ impl Pair {
     }
 
     pub(super) fn start_receiver(&mut self) -> Result<(), Failure> {
-        let beta = Site::start(&self.beta_file, self.program.as_deref())?;
+        let beta = Site::start(&self.beta_file, self.program.as_deref(), None)?;
         let mut pids = vec![self.alpha.pid(), beta.pid()];
         pids.dedup();
         self.pids.set(pids);

@@ -26,6 +26,8 @@ pub struct Row {
     pub batch_in: f64,
     /// Peak anonymous memory in bytes: of sender and receiver, or of the one process with both.
     pub rss_anon: Vec<u64>,
+    /// Processor seconds of both sites, in that time.
+    pub processor: f64,
 }
 
 impl Row {
@@ -53,7 +55,7 @@ pub struct Report {
     pub processes: bool,
 }
 
-const HEADS: [&str; 11] = [
+const HEADS: [&str; 12] = [
     "runtime",
     "size",
     "count",
@@ -64,6 +66,7 @@ const HEADS: [&str; 11] = [
     ": synced",
     "rows/commit",
     "queued/s",
+    "cpu/seg",
     "RssAnon",
 ];
 
@@ -92,7 +95,7 @@ impl Report {
         out.push_str(
             "\nEverything is queued before the receiver starts; the clock runs from its start until the\n\
              sender has committed the last acknowledgement. \": TLS\" and \": synced\" are ratios to the raw\n\
-             figures. rows/commit and RssAnon (peak): sender, receiver",
+             figures. rows/commit and RssAnon (peak): sender, receiver; cpu/seg: processor time of both",
         );
         out.push_str(if self.processes {
             ".\n"
@@ -115,6 +118,7 @@ impl Report {
             format!("{:.2}", row.bytes() / synced),
             format!("{:.0} {:.0}", row.batch_out, row.batch_in),
             figure(row.count as f64 / row.queued),
+            duration(row.processor / row.count as f64),
             row.rss_anon.iter().map(|b| bytes(*b)).collect::<Vec<_>>().join(" "),
         ]
     }
@@ -134,6 +138,7 @@ impl Report {
                 "ratio_to_synced": row.bytes() / self.raw.synced(row.size),
                 "rows_per_commit": { "sender": row.batch_out, "receiver": row.batch_in },
                 "queue_seconds": row.queued,
+                "processor_seconds": row.processor,
                 "peak_rss_anon": row.rss_anon,
             })
         });
@@ -149,6 +154,15 @@ impl Report {
             },
             "rows": rows.collect::<Vec<_>>(),
         })
+    }
+}
+
+/// Seconds with as many digits as mean something.
+fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s >= 1.0 => format!("{s:.1} s"),
+        s if s >= 1e-3 => format!("{:.1} ms", s * 1e3),
+        s => format!("{:.1} us", s * 1e6),
     }
 }
 
@@ -181,6 +195,7 @@ mod tests {
             batch_out: 512.4,
             batch_in: 700.0,
             rss_anon: vec![12 << 20, 13 << 20],
+            processor: 0.9,
         };
         let raw = Raw { tls: 1_024e6, synced: vec![(1_024, 5.12e6)] };
         let report = Report { raw, rows: vec![row], processes: true };
@@ -198,6 +213,7 @@ mod tests {
             "2.00",
             "512 700",
             "5000",
+            "45.0 us",
             "12 MiB 13 MiB",
         ];
         assert_eq!(cells, expected);

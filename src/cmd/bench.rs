@@ -18,12 +18,19 @@ pub struct BenchArgs {
     /// Size of the one large segment, or none
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub large: String,
-    /// How many segments of 1 KiB; the other sizes follow
-    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
-    pub count: u64,
+    /// How many segments of 1 KiB; the other sizes follow [default: 20000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
     /// Only the large segment
     #[arg(long)]
     pub only_large: bool,
+    /// Only segments of this size, as many as --count says
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["large", "only_large"])]
+    pub size: Option<String>,
+    /// How long one segment of 1 KiB takes on an idle pair, as a histogram; 500 of them, or as many
+    /// as --count says
+    #[arg(long, conflicts_with_all = ["large", "only_large", "size", "rounds", "processes"])]
+    pub latency: bool,
     /// How often each size is measured; the median counts
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
     pub rounds: u8,
@@ -44,6 +51,10 @@ pub enum Carrier {
     Std,
 }
 
+/// Segments of 1 KiB where nothing else is said.
+const COUNT: u64 = 20_000;
+/// Segments whose latency is taken where nothing else is said.
+const LATENCY_COUNT: u64 = 500;
 /// The sizes besides the large one, and their part of the count.
 const SIZES: [(u64, u64); 3] = [(1 << 10, 1), (64 << 10, 16), (8 << 20, 800)];
 
@@ -52,6 +63,9 @@ const SIZES: [(u64, u64); 3] = [(1 << 10, 1), (64 << 10, 16), (8 << 20, 800)];
 /// # Errors
 /// When a site does not come up or does not get on.
 pub fn run(args: &BenchArgs, global: &Global) -> Result<Exit, Failure> {
+    if args.latency {
+        return latency(args, global);
+    }
     let plan = plan(args)?;
     let say = |text: &str| {
         if !global.quiet && !global.json {
@@ -67,12 +81,46 @@ pub fn run(args: &BenchArgs, global: &Global) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn plan(args: &BenchArgs) -> Result<Plan, Failure> {
-    let small = SIZES.map(|(size, part)| Load { size, count: (args.count / part).max(1) });
+/// How long one segment takes, on each runtime.
+fn latency(args: &BenchArgs, global: &Global) -> Result<Exit, Failure> {
+    let count = args.count.unwrap_or(LATENCY_COUNT);
+    for runtime in runtimes(args) {
+        let latency = bench::latency::measure(args.dir.as_deref(), runtime, count)?;
+        if global.json {
+            let mut value = latency.json();
+            value["schema"] = "consign.bench_latency/1".into();
+            out::line(&value.to_string());
+        } else {
+            out::line(latency.text().trim_end());
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn runtimes(args: &BenchArgs) -> Vec<Runtime> {
+    match args.runtime {
+        None => vec![Runtime::Smol, Runtime::Std],
+        Some(Carrier::Smol) => vec![Runtime::Smol],
+        Some(Carrier::Std) => vec![Runtime::Std],
+    }
+}
+
+fn loads(args: &BenchArgs) -> Result<Vec<Load>, Failure> {
+    let count = args.count.unwrap_or(COUNT);
+    if let Some(size) = &args.size {
+        let size = large(size)?.unwrap_or(0);
+        return Ok(vec![Load { size, count }]);
+    }
+    let small = SIZES.map(|(size, part)| Load { size, count: (count / part).max(1) });
     let mut loads = if args.only_large { Vec::new() } else { small.to_vec() };
     if let Some(size) = large(&args.large)? {
         loads.push(Load { size, count: 1 });
     }
+    Ok(loads)
+}
+
+fn plan(args: &BenchArgs) -> Result<Plan, Failure> {
+    let loads = loads(args)?;
     let program = if args.processes {
         let path = std::env::current_exe().map_err(|e| {
             Failure::new(Exit::Failed, "CN0601", format!("this program cannot be found: {e}"))
@@ -82,11 +130,7 @@ fn plan(args: &BenchArgs) -> Result<Plan, Failure> {
         None
     };
     Ok(Plan {
-        runtimes: match args.runtime {
-            None => vec![Runtime::Smol, Runtime::Std],
-            Some(Carrier::Smol) => vec![Runtime::Smol],
-            Some(Carrier::Std) => vec![Runtime::Std],
-        },
+        runtimes: runtimes(args),
         loads,
         dir: args.dir.clone(),
         program,
@@ -99,7 +143,7 @@ fn large(text: &str) -> Result<Option<u64>, Failure> {
         return Ok(None);
     }
     let size = crate::config::units::parse_size(text).map_err(|e| {
-        Failure::new(Exit::Usage, "CN0002", format!("--large {text:?} is not a size: {e}"))
+        Failure::new(Exit::Usage, "CN0002", format!("{text:?} is not a size: {e}"))
             .help("a number with a unit, such as 2GiB, or none")
     })?;
     Ok(Some(size.max(1)))
@@ -113,8 +157,10 @@ mod tests {
         BenchArgs {
             runtime: None,
             large: "256MiB".into(),
-            count: 20_000,
+            count: None,
             only_large: false,
+            size: None,
+            latency: false,
             rounds: 1,
             processes: false,
             dir: None,
@@ -131,6 +177,9 @@ mod tests {
         let one = BenchArgs { only_large: true, large: "2GiB".into(), ..args() };
         let one = plan(&one).expect("a plan");
         assert_eq!(one.loads, [Load { size: 2 << 30, count: 1 }]);
+        let many = BenchArgs { size: Some("1KiB".into()), count: Some(100_000), ..args() };
+        let many = plan(&many).expect("a plan");
+        assert_eq!(many.loads, [Load { size: 1 << 10, count: 100_000 }]);
         let none = BenchArgs { large: "none".into(), ..args() };
         assert_eq!(plan(&none).expect("a plan").loads.len(), 3);
         let wrong = plan(&BenchArgs { large: "big".into(), ..args() }).expect_err("not a size");

@@ -6,6 +6,10 @@ use tracing::{debug, error, info, warn};
 
 /// Writes a note to the log.
 pub(super) fn log(node: &str, note: &Note) {
+    // A line that nobody reads is not worth its words: there are several of these for each segment.
+    if is_detail(note) && !tracing::enabled!(tracing::Level::DEBUG) {
+        return;
+    }
     match note {
         Note::SessionUp { peer, epoch, dialled } => {
             info!(node, peer, %epoch, dialled, "session with {peer} is up");
@@ -19,6 +23,7 @@ pub(super) fn log(node: &str, note: &Note) {
         }
         Note::Accepted { id, seq, size, from } => {
             let segment = id.short();
+            let from = &**from;
             debug!(node, segment, seq = seq.0, bytes = size, from, "accepted {segment}");
         }
         Note::HandedOn { id, site, hop } => {
@@ -71,9 +76,18 @@ pub(super) fn log(node: &str, note: &Note) {
     }
 }
 
+/// Whether a note is told at the level `debug` only.
+fn is_detail(note: &Note) -> bool {
+    match note {
+        Note::Accepted { .. } | Note::HandedOn { .. } | Note::Relayed { .. } => true,
+        Note::Delivery { to, .. } => !matches!(to, Some(State::Deadletter | State::Failed)),
+        _ => false,
+    }
+}
+
 fn delivery(node: &str, note: &Note) {
     let Note::Delivery { id, peer, from, to, cause, attempts } = note else { return };
-    let segment = id.short();
+    let (segment, peer) = (id.short(), &**peer);
     let reason = cause.map_or("", |cause| cause.word());
     let (from, to_word) = (word(*from), word(*to));
     match to {

@@ -121,11 +121,11 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
         time_high,
         tap,
         observe: Arc::new(move |note| {
-            notes::log(&name, note);
-            events.record(note);
+            notes::log(&name, &note);
             if let Some(observe) = &observe {
-                observe(note);
+                observe(&note);
             }
+            events.record(note);
         }),
         max_connections: files::allow(settings.connections),
         drain_ms: u64::try_from(drain).unwrap_or(u64::MAX),

@@ -100,19 +100,19 @@ impl Events {
     }
 
     /// Keeps a note, if it is one that is told.
-    pub fn record(&self, note: &Note) {
-        if is_told(note) {
+    pub fn record(&self, note: Note) {
+        if is_told(&note) {
             self.keep(wall(), note);
         }
     }
 
-    fn keep(&self, at: u64, note: &Note) {
+    fn keep(&self, at: u64, note: Note) {
         let mut ring = locked(&self.ring);
         if ring.notes.len() == ring.most {
             ring.notes.pop_front();
         }
         ring.last += 1;
-        ring.notes.push_back((at, note.clone()));
+        ring.notes.push_back((at, note));
     }
 
     /// Whether there is an event behind this one.

@@ -17,7 +17,7 @@ fn ids_rise_by_one_and_what_fell_out_can_be_seen() {
     assert_eq!(ids(&events, None, 9), (Vec::new(), 0, 0));
     assert!(!events.has_more(0));
     for _ in 0..5 {
-        events.record(&Note::RoomAgain);
+        events.record(Note::RoomAgain);
     }
     assert_eq!(ids(&events, Some(0), 9), (vec![3, 4, 5], 3, 5), "1 and 2 are lost, first says so");
     assert_eq!(ids(&events, Some(3), 9).0, [4, 5]);
@@ -43,7 +43,7 @@ fn steps_on_the_way_are_no_news() {
     ] {
         let cause = Some(Cause::TooLarge);
         let peer = "beta".into();
-        events.record(&Note::Delivery { id, peer, from: None, to, cause, attempts: 2 });
+        events.record(Note::Delivery { id, peer, from: None, to, cause, attempts: 2 });
     }
     let page = events.page(Wanted { since: Some(0), limit: 9 });
     let kinds: Vec<&str> = page.events.iter().map(|event| event.kind.as_str()).collect();

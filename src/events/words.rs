@@ -85,7 +85,7 @@ fn said(note: &Note) -> Said {
         Note::Accepted { id, size, from, .. } => {
             let by = if from.is_empty() { "here" } else { from };
             let text = format!("{} accepted from {by}: {size} bytes", id.short());
-            Said { peer: from.clone(), ..of_segment("accepted", *id, text) }
+            Said { peer: from.to_string(), ..of_segment("accepted", *id, text) }
         }
         Note::Relayed { id, condition, acks } => {
             let acks = crate::human::count(u64::from(*acks), "ack");
@@ -158,5 +158,5 @@ fn delivery(note: &Note) -> Said {
             ("other", Level::Info, format!("{short} to {peer}: {to:?}"))
         }
     };
-    Said { level, code: cause.into(), peer: peer.clone(), ..of_segment(kind, *id, text) }
+    Said { level, code: cause.into(), peer: peer.to_string(), ..of_segment(kind, *id, text) }
 }

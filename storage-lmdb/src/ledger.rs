@@ -65,8 +65,10 @@ impl Ledger {
             // system, and no code of ours writes or truncates the file. LMDB's own lock is left out
             // only together with writing.
             match unsafe { options.flags(flags).open(path) } {
+                // EINVAL is how valgrind says so.
                 Err(heed::Error::Io(why))
-                    if why.raw_os_error() == Some(libc::ENOMEM) && size / 2 >= MAP_MIN =>
+                    if matches!(why.raw_os_error(), Some(libc::ENOMEM | libc::EINVAL))
+                        && size / 2 >= MAP_MIN =>
                 {
                     tracing::debug!(size, "the map does not fit, trying half");
                     size /= 2;

@@ -170,7 +170,7 @@ impl Seen {
         let cause = cause.map_or(String::new(), |c| format!(" ({c})"));
         let line = format!("{} -> {} #{attempts}{cause}", word(from), word(to));
         self.ended += usize::from(matches!(to, Some(State::Acked | State::Deadletter)));
-        self.by_id.entry((id, peer)).or_default().push(line);
+        self.by_id.entry((id, peer.to_string())).or_default().push(line);
     }
 
     /// Waits until so many deliveries more have come to their end.

@@ -1,5 +1,6 @@
 //! Every read the node asks, as a pure function over a snapshot: what runs on a store's reader.
 
+use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
@@ -150,7 +151,7 @@ pub struct Lookup {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Found {
     /// The segment, if it is held.
-    pub held: Option<Held>,
+    pub held: Option<Box<Held>>,
     /// A blob with that content.
     pub blob: Option<(BlobNo, BlobRow)>,
     /// What this source sent of that content before.

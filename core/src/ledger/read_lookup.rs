@@ -1,5 +1,6 @@
 //! What is known of a segment that is offered or handed in, and of its content.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::read::{Found, Lookup, held, lenient};
@@ -36,5 +37,5 @@ pub(super) fn lookup(snapshot: &dyn Snapshot, lookup: &Lookup) -> Result<Found, 
         Some(seq) => read_receipts::of_segment(snapshot, seq)?,
         None => Vec::new(),
     };
-    Ok(Found { held, blob, source, incoming, remembered, receipts })
+    Ok(Found { held: held.map(Box::new), blob, source, incoming, remembered, receipts })
 }

@@ -7,7 +7,7 @@
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::deliver::STEP_ROWS;
@@ -257,7 +257,8 @@ impl Node {
         self.count_refusal(refusal);
         out.push(Action::Note(Note::Refused { code: refusal.word(), peer, text: text.clone() }));
         let (transfer, id) = (pending.transfer, pending.id());
-        let command = SessionCommand::Refuse { transfer, id, refusal, retry_after, text };
+        let command =
+            SessionCommand::Refuse { transfer, id, refusal, retry_after, text: text.into() };
         out.push(Action::Command(pending.conn, command));
     }
 
@@ -339,7 +340,7 @@ pub(super) fn full(transfer: TransferNo, id: SegmentId) -> SessionCommand {
         id,
         refusal: Refusal::DiskFull,
         retry_after: 10_000,
-        text: "the disk is full; nothing new is taken until space is back".to_string(),
+        text: "the disk is full; nothing new is taken until space is back".into(),
     }
 }
 

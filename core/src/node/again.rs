@@ -244,7 +244,7 @@ impl Node {
         }
         let watched = self.put_watched(now, submission);
         self.drop_pending(pending, out);
-        let mut accepted = self.accepted(&row, seq, false, &wanted, &deliveries);
+        let mut accepted = self.accepted(row.id, seq, false, &wanted, &deliveries);
         accepted.raised = raised;
         let promise = Promise::Accepted { ticket: pending.transfer, accepted };
         let refusal = Some(full(pending.transfer, row.id));

@@ -5,6 +5,7 @@
 //! is still open was asked after its commit.
 
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
 
 use crate::id::{BatchNo, BlobDigest, BlobNo, ReadNo, SegmentId, Seq, SiteNo};
 use crate::ledger::rows::{BlobRow, DeliveryRow, SegmentRow};
@@ -13,7 +14,8 @@ use crate::ledger::rows_upkeep::{ReceiptRow, RememberedRow};
 /// A segment that something in memory needs.
 #[derive(Clone, Debug)]
 pub(super) struct Active {
-    pub row: SegmentRow,
+    /// Shared, so that a claim does not copy it and the tree moves little.
+    row: Arc<SegmentRow>,
     /// Windows and flights that hold it.
     refs: u32,
     /// The batch of its last change.
@@ -149,7 +151,7 @@ impl Book {
     }
 
     /// A window or a flight begins to hold a segment; `row` is used only when it is not here yet.
-    pub fn hold(&mut self, seq: Seq, row: impl FnOnce() -> SegmentRow) {
+    pub fn hold(&mut self, seq: Seq, row: impl FnOnce() -> Arc<SegmentRow>) {
         let active = self.segments.entry(seq).or_insert_with(|| Active {
             row: row(),
             refs: 0,
@@ -168,7 +170,12 @@ impl Book {
     }
 
     pub fn segment(&self, seq: Seq) -> Option<&SegmentRow> {
-        self.segments.get(&seq).map(|a| &a.row)
+        self.segments.get(&seq).map(|a| &*a.row)
+    }
+
+    /// [`Book::segment`], to be kept while the book changes.
+    pub fn shared(&self, seq: Seq) -> Option<Arc<SegmentRow>> {
+        self.segments.get(&seq).map(|a| a.row.clone())
     }
 
     /// Whether a segment's row is in the ledger as it stands here.
@@ -177,7 +184,8 @@ impl Book {
     }
 
     /// A segment's row as it stands after the staged batch.
-    pub fn set_segment(&mut self, batch: BatchNo, seq: Seq, row: SegmentRow) {
+    pub fn set_segment(&mut self, batch: BatchNo, seq: Seq, row: impl Into<Arc<SegmentRow>>) {
+        let row = row.into();
         match self.segments.get_mut(&seq) {
             Some(active) => {
                 active.row = row;
@@ -201,7 +209,7 @@ impl Book {
         segment: &SegmentRow,
     ) {
         if self.deliveries.get(&(site, seq)).is_none_or(|d| !d.holds) {
-            self.hold(seq, || segment.clone());
+            self.hold(seq, || Arc::new(segment.clone()));
         }
         self.deliveries.insert((site, seq), Changed { batch, row, holds: true });
         self.log.push_back((batch, Entry::Delivery(site, seq)));

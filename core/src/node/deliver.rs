@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::string::ToString;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::peer::Flight;
@@ -82,7 +83,7 @@ impl Node {
             false => peer.pop_due(now.wall, |class, seq| ahead.has_room(class, size_of(seq))),
         };
         let Some((class, key, row)) = next else { return false };
-        let Some(segment) = self.book.segment(key.seq).cloned() else { return false };
+        let Some(segment) = self.book.shared(key.seq) else { return false };
         peer.shares.charge(class, segment.size);
         if segment.loss == Some(Loss::Gone) {
             // What is known to be wrong is not sent.
@@ -440,14 +441,19 @@ impl Node {
         let key = due_key(site, seq, &row, segment);
         self.stage.batch.put_key(Table::Due, &key.key());
         self.book.set_delivery(self.stage.number(), site, seq, Some(row.clone()), segment);
-        self.enter_window(key, row, segment);
+        self.enter_window(key, row, || Arc::new(segment.clone()));
     }
 
-    pub(super) fn enter_window(&mut self, key: DueKey, row: DeliveryRow, segment: &SegmentRow) {
+    pub(super) fn enter_window(
+        &mut self,
+        key: DueKey,
+        row: DeliveryRow,
+        segment: impl FnOnce() -> Arc<SegmentRow>,
+    ) {
         let Some(peer) = self.peers.get_mut(&key.peer) else { return };
         let (inside, dropped) = peer.window(key.class).insert(key, row);
         if inside {
-            self.book.hold(key.seq, || segment.clone());
+            self.book.hold(key.seq, segment);
         }
         if let Some(seq) = dropped {
             self.book.release(seq);
@@ -475,8 +481,8 @@ impl Node {
         row: Option<&DeliveryRow>,
         cause: Option<Cause>,
     ) {
-        let peer =
-            self.peers.get(&site).map(|p| p.name.clone()).unwrap_or_else(|| site.to_string());
+        let label = self.peers.get(&site).map(|p| p.label.clone());
+        let peer = label.unwrap_or_else(|| site.to_string().into());
         self.stage.note(Note::Delivery {
             id: segment.id,
             peer,

@@ -13,6 +13,7 @@
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -313,7 +314,7 @@ impl Node {
                 match rows.get(&(*seq, site)) {
                     Some((segment, row)) => {
                         flight.row = row.clone();
-                        self.book.hold(*seq, || segment.clone());
+                        self.book.hold(*seq, || Arc::new(segment.clone()));
                     }
                     None => lost.push(*seq),
                 }

@@ -202,7 +202,8 @@ impl Node {
         let (code, peer) = (refusal.word(), alloc::string::String::new());
         out.push(Action::Note(Note::Refused { code, peer, text: text.clone() }));
         let id = SegmentId([0; 32]);
-        let command = SessionCommand::Refuse { transfer, id, refusal, retry_after, text };
+        let command =
+            SessionCommand::Refuse { transfer, id, refusal, retry_after, text: text.into() };
         out.push(Action::Command(conn, command));
     }
 
@@ -375,7 +376,8 @@ impl Node {
                 (Refusal::Busy, 10_000, fault.to_string())
             }
         };
-        let command = SessionCommand::Refuse { transfer, id, refusal, retry_after, text };
+        let command =
+            SessionCommand::Refuse { transfer, id, refusal, retry_after, text: text.into() };
         out.push(Action::Command(conn, command));
     }
 

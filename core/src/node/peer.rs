@@ -2,6 +2,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -39,6 +40,8 @@ pub(super) struct Flight {
 pub(super) struct Peer {
     pub site: SiteNo,
     pub name: String,
+    /// The name, for notes, which share it.
+    pub label: Arc<str>,
     /// Where to dial; empty when it is no longer known.
     pub address: String,
     pub known: bool,
@@ -86,6 +89,7 @@ impl Peer {
     pub fn new(site: SiteNo, name: String, window: usize) -> Peer {
         Peer {
             site,
+            label: name.as_str().into(),
             name,
             address: String::new(),
             known: false,

@@ -1,6 +1,7 @@
 //! Answers to scans of due deliveries, with everything newer than them applied on top (W1-W3).
 
 use alloc::format;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::deliver::due_key;
@@ -77,7 +78,7 @@ impl Node {
             if self.book.delivery(site, row.key.seq, as_of).is_some() {
                 continue;
             }
-            self.enter_window(row.key, row.delivery, &row.segment);
+            self.enter_window(row.key, row.delivery, || Arc::new(row.segment));
         }
         for key in bad {
             self.set_aside(key);
@@ -99,10 +100,10 @@ impl Node {
             else {
                 continue;
             };
-            let Some(segment) = self.book.segment(seq).filter(|s| s.meta.class == class) else {
+            let Some(segment) = self.book.shared(seq).filter(|s| s.meta.class == class) else {
                 continue;
             };
-            let key = due_key(site, seq, row, segment);
+            let key = due_key(site, seq, row, &segment);
             let behind_start = start.key().is_none_or(|s| key > s);
             let within = match through {
                 Through::Nothing => false,
@@ -110,11 +111,11 @@ impl Node {
                 Through::End => true,
             };
             if behind_start && within && row.held != Some(true) {
-                due.push((key, row.clone(), segment.clone()));
+                due.push((key, row.clone(), segment));
             }
         }
         for (key, row, segment) in due {
-            self.enter_window(key, row, &segment);
+            self.enter_window(key, row, || segment);
         }
     }
 

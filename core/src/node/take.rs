@@ -3,6 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::Node;
@@ -10,7 +11,7 @@ use super::accept::{No, Pending, full, inline_charge};
 use super::types::Note;
 use super::upkeep::Want;
 use crate::code::Refusal;
-use crate::id::{BlobDigest, BlobNo, Handle, Seq, SiteNo};
+use crate::id::{BlobDigest, BlobNo, Handle, SegmentId, Seq, SiteNo};
 use crate::ledger::Table;
 use crate::ledger::keys;
 use crate::ledger::keys_upkeep::{self, ExpiryKind, Owner};
@@ -120,10 +121,10 @@ impl Node {
             askers: Vec::new(),
             unplaced: None,
         };
-        let seq = self.take(now, row.clone(), &sites);
+        let seq = self.take(now, row, &sites);
         self.own(body, seq);
         self.put_watched(now, submission);
-        let accepted = self.accepted(&row, seq, true, &sites, &BTreeMap::new());
+        let accepted = self.accepted(submission.id, seq, true, &sites, &BTreeMap::new());
         let (transfer, id) = (pending.transfer, submission.id);
         let promise = Promise::Accepted { ticket: transfer, accepted };
         let refusal = Some(full(transfer, id));
@@ -146,8 +147,9 @@ impl Node {
             self.expire_at(at, ExpiryKind::Segment, &keys::seq(seq));
         }
         self.book.set_id(batch, row.id, Some(seq));
-        let from = self.peers.get(&SiteNo(row.from)).map(|p| p.name.clone()).unwrap_or_default();
+        let from = self.peers.get(&SiteNo(row.from)).map(|p| p.label.clone()).unwrap_or_default();
         self.stage.note(Note::Accepted { id: row.id, seq, size: row.size, from });
+        let row = Arc::new(row);
         self.book.set_segment(batch, seq, row.clone());
         self.begin_exports(now, seq, &row);
         for site in sites {
@@ -227,14 +229,14 @@ impl Node {
 
     pub(super) fn accepted(
         &self,
-        row: &SegmentRow,
+        id: SegmentId,
         seq: Seq,
         new: bool,
         wanted: &[SiteNo],
         before: &BTreeMap<SiteNo, DeliveryRow>,
     ) -> Accepted {
         let mut accepted = Accepted {
-            id: row.id,
+            id,
             seq,
             new,
             added: Vec::new(),

@@ -203,7 +203,7 @@ pub enum Note {
         /// The segment.
         id: SegmentId,
         /// The destination.
-        peer: String,
+        peer: Arc<str>,
         /// State before; `None` for a new row.
         from: Option<State>,
         /// State after; `None` when removed.
@@ -231,7 +231,7 @@ pub enum Note {
         /// Its length.
         size: u64,
         /// The peer it came from; empty for a local client.
-        from: String,
+        from: Arc<str>,
     },
     /// A segment's success condition is met (after commit).
     Relayed {

@@ -6,7 +6,6 @@
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -339,5 +338,5 @@ fn refused(transfer: TransferNo, what: Wanted, refusal: Refusal) -> SessionComma
         | Refusal::Unknown
         | Refusal::UnknownDestination => (0, "this site has nothing of it for you"),
     };
-    SessionCommand::Refuse { transfer, id, refusal, retry_after, text: text.to_string() }
+    SessionCommand::Refuse { transfer, id, refusal, retry_after, text: text.into() }
 }

@@ -10,6 +10,7 @@ mod spoken;
 
 pub use spoken::Spoken;
 
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -335,7 +336,7 @@ pub enum SessionCommand {
         /// How long to wait, in milliseconds; 0 says nothing.
         retry_after: u64,
         /// For people, with numbers.
-        text: String,
+        text: Cow<'static, str>,
     },
     /// The session may have so many bytes of received content in memory from now on.
     Allowance(u64),

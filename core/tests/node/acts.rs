@@ -54,7 +54,7 @@ pub(crate) fn told(site: &mut Site, conn: ConnId) -> Result<Report, (Refusal, St
             Answer::Acted(report) => Ok((**report).clone()),
             other => panic!("{other:?}"),
         },
-        SessionCommand::Refuse { refusal, text, .. } => Err((refusal, text)),
+        SessionCommand::Refuse { refusal, text, .. } => Err((refusal, text.into_owned())),
         other => panic!("{other:?}"),
     }
 }

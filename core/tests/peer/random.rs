@@ -234,7 +234,7 @@ impl Run {
                     id: SegmentId([0; 32]),
                     refusal: Refusal::Busy,
                     retry_after: 0,
-                    text: "busy".to_owned(),
+                    text: "busy".into(),
                 };
                 self.step(site, SessionInput::Command(command));
             }

@@ -183,7 +183,7 @@ impl Script {
                     id: SegmentId([0; 32]),
                     refusal: Refusal::from_word(word).expect("a refusal"),
                     retry_after: rest.first().map_or(0, |n| n.parse().unwrap()),
-                    text: "as told".to_owned(),
+                    text: "as told".into(),
                 };
                 this.step(now, SessionInput::Command(command))
             }

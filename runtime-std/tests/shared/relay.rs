@@ -168,7 +168,7 @@ impl Two {
         let began = Instant::now();
         let _client = self.alpha.plain();
         self.alpha.notes.wait_for(count as usize, |note| match note {
-            Note::Delivery { to, peer, .. } => *to == Some(State::Acked) && peer == "beta",
+            Note::Delivery { to, peer, .. } => *to == Some(State::Acked) && **peer == *"beta",
             _ => false,
         });
         began.elapsed()
@@ -182,7 +182,7 @@ fn small_segments_cross_and_are_acknowledged() {
     let mut ids = Vec::new();
     two.beta.notes.all(|note| {
         if let Note::Accepted { id, size, from, .. } = note {
-            assert_eq!((*size, from.as_str()), (1_024, "alpha"));
+            assert_eq!((*size, &**from), (1_024, "alpha"));
             ids.push(*id);
         }
     });
@@ -208,7 +208,7 @@ fn a_large_segment_crosses_whole() {
 fn a_stop_in_the_middle_settles_what_is_in_flight() {
     let two = Two::start(50_000, 1_024);
     let acked = |note: &Note| match note {
-        Note::Delivery { to: Some(State::Acked), peer, .. } if peer == "beta" => Some(()),
+        Note::Delivery { to: Some(State::Acked), peer, .. } if **peer == *"beta" => Some(()),
         _ => None,
     };
     two.alpha.notes.wait(|note| matches!(note, Note::SessionUp { .. }).then_some(()));

@@ -96,8 +96,8 @@ pub struct Notes {
 }
 
 impl Notes {
-    fn push(&self, note: &Note) {
-        self.seen.lock().unwrap().push(note.clone());
+    fn push(&self, note: Note) {
+        self.seen.lock().unwrap().push(note);
         self.more.notify_all();
     }
 
@@ -255,7 +255,7 @@ impl Drop for Beta {
 }
 
 /// A bare node `beta` with a peer listener.
-pub fn parts(ca: &Ca, store: Arc<TestStore>, observe: Arc<dyn Fn(&Note) + Send + Sync>) -> Parts {
+pub fn parts(ca: &Ca, store: Arc<TestStore>, observe: Arc<dyn Fn(Note) + Send + Sync>) -> Parts {
     Parts {
         node: node("beta", "", 5_000),
         store,

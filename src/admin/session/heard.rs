@@ -29,7 +29,7 @@ impl AdminSession {
                 };
                 if mine {
                     self.task = Task::Idle;
-                    self.refuse(now, &No::of_refusal(refusal, retry_after, text), out);
+                    self.refuse(now, &No::of_refusal(refusal, retry_after, text.into_owned()), out);
                 }
             }
             SessionCommand::Answer { ticket, answer } => self.answer(now, ticket, &answer, out),

@@ -91,7 +91,7 @@ impl Node {
         self.stage.count(site, Some(State::Deadletter), Some(state), size);
         self.stage.note(Note::Delivery {
             id,
-            peer: self.name_of(site),
+            peer: self.name_of(site).into(),
             from: Some(State::Deadletter),
             to: Some(state),
             cause: None,

@@ -389,7 +389,7 @@ impl Node {
 
 fn refusal(ticket: TransferNo, refusal: Refusal, text: String) -> SessionCommand {
     let (transfer, id, retry_after) = (ticket, SegmentId([0; 32]), 0);
-    SessionCommand::Refuse { transfer, id, refusal, retry_after, text }
+    SessionCommand::Refuse { transfer, id, refusal, retry_after, text: text.into() }
 }
 
 /// How much of an act is not done after its last commit failed.

@@ -44,7 +44,8 @@ impl Node {
             ARRIVED_EVERY >> 10
         );
         let (refusal, retry_after) = (Refusal::Busy, 10_000);
-        let command = SessionCommand::Refuse { transfer, id, refusal, retry_after, text };
+        let command =
+            SessionCommand::Refuse { transfer, id, refusal, retry_after, text: text.into() };
         out.push(Action::Command(conn, command));
         self.incoming_cut(now, blob);
     }

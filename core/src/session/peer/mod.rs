@@ -294,7 +294,7 @@ impl PeerSession {
         match command {
             SessionCommand::Promised(promised) => self.keep(promised.into_inner(), out),
             SessionCommand::Refuse { transfer, id: _, refusal, retry_after, text } => {
-                self.receiver.refuse(transfer, refusal, retry_after, text, out);
+                self.receiver.refuse(transfer, refusal, retry_after, text.into_owned(), out);
             }
             SessionCommand::Allowance(allowance) => self.receiver.resize(allowance),
             SessionCommand::Pace(rate) => self.sender.set_pace(now.mono, rate),

@@ -155,7 +155,7 @@ impl Arbitrary for Op {
                 Op::Promise(Promise::Accept { transfer, blob, offset, chain: vec![], reserved: 0 })
             }
             13 => {
-                let (refusal, text) = (Refusal::Busy, String::new());
+                let (refusal, text) = (Refusal::Busy, String::new().into());
                 Op::Command(SessionCommand::Refuse { transfer, id, refusal, retry_after: 0, text })
             }
             14 => Op::Command(SessionCommand::Allowance(u64::arbitrary(g) % 500_000)),

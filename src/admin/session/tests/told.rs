@@ -19,7 +19,7 @@ fn a_question_waits_for_an_event_and_no_longer_than_it_said() {
     assert_eq!(site.ask("GET", "/v1/events?since=0&wait=30", b"").status, 0, "it waits");
     site.pass(1);
     assert!(site.out.is_empty(), "nothing has happened yet");
-    events.record(&Note::RoomAgain);
+    events.record(Note::RoomAgain);
     site.pass(1);
     let got = site.got("GET");
     assert_eq!((got.status, got.json()["events"][0]["kind"].clone()), (200, json!("room_again")));

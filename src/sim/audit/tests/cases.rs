@@ -31,12 +31,12 @@ const SAYING: [Case; 9] = [
         p.frame(B, &ack);
     }),
     ("I1", "said to be accepted before it is on disk", |p| {
-        let (id, seq, from) = (id(), ONE, String::new());
+        let (id, seq, from) = (id(), ONE, "".into());
         p.see(A, &Seen::Note(&Note::Accepted { id, seq, size: 1, from }));
     }),
     ("I1", "said to be delivered before it is on disk", |p| {
         p.answered("report.pdf");
-        let (peer, to) = ("beta".to_string(), Some(State::Acked));
+        let (peer, to) = ("beta".into(), Some(State::Acked));
         let from = Some(State::Inflight);
         p.see(
             A,
