@@ -92,6 +92,8 @@ enum Command {
     Check(cmd::check::CheckArgs),
     /// Shows the site on the whole terminal, again and again
     Top(cmd::top::TopArgs),
+    /// Prints a link to the web page that may retry dead letters; it opens once
+    Page,
     /// Fetches the content of a segment
     Get(cmd::get::GetArgs),
     /// Lists dead letters, queues them again, deletes them
@@ -266,6 +268,7 @@ fn dispatch(command: Command, global: &Global, socket: Option<PathBuf>) -> Resul
         Command::Check(args) => cmd::check::run(&args, global, at())?,
         Command::Events(args) => cmd::events::run(args, global, &at()?)?,
         Command::Top(args) => cmd::top::run(args, global, &at()?)?,
+        Command::Page => cmd::page::run(global, &at()?)?,
         Command::Get(args) => cmd::get::run(args, global, &at()?)?,
         Command::Deadletter(command) => cmd::deadletter::run(command, global, &at()?)?,
         Command::Hold(args) => cmd::hold::hold(args, global, &at()?)?,

@@ -16,6 +16,7 @@ pub mod inbox;
 pub mod log;
 pub mod meters;
 pub mod out;
+pub mod page;
 pub mod pickup;
 pub mod pki;
 mod plain;

@@ -136,8 +136,8 @@ impl Acted {
     }
 }
 
-/// Reads the body of a request; `uid` is who sent it.
-pub(super) fn read(body: &[u8], uid: u32) -> Result<Act, No> {
+/// Reads the body of a request; `who` sent it.
+pub(super) fn read(body: &[u8], who: String) -> Result<Act, No> {
     let bad = |text: String| No::new(400, "invalid", text);
     let request: ActRequest =
         serde_json::from_slice(body).map_err(|why| bad(format!("the body: {why}")))?;
@@ -170,12 +170,20 @@ pub(super) fn read(body: &[u8], uid: u32) -> Result<Act, No> {
     Ok(Act {
         action,
         of: Selection { ids, all: request.all, peer: request.peer, reason, older },
-        who: format!("uid:{uid}"),
+        who,
         why: request.why,
         dry_run: request.dry_run,
         force: request.force,
         pin,
     })
+}
+
+/// Whether a page may ask for it: the retry of a group of dead letters, and nothing else.
+pub(super) fn is_of_page(act: &Act) -> bool {
+    let of = &act.of;
+    let group = of.peer.is_some() && of.reason.is_some();
+    let more = !of.ids.is_empty() || of.all || of.older.is_some() || act.force;
+    act.action == Action::Retry && group && !more && act.pin.is_none()
 }
 
 #[cfg(test)]
@@ -186,7 +194,7 @@ mod tests {
     fn a_request_is_read_whole_or_not_at_all() {
         let body = br#"{"action":"retry","ids":["3fa9c17be204"],"peer":"gamma",
             "reason":"too_large","older_seconds":60,"why":"raised","dry_run":true}"#;
-        let act = read(body, 1000).unwrap();
+        let act = read(body, "uid:1000".into()).unwrap();
         assert_eq!((act.action, act.who.as_str()), (Action::Retry, "uid:1000"));
         assert_eq!(act.of.words(), "3fa9c17be204 peer=gamma reason=too_large older=60s");
         assert!(act.dry_run && !act.force && act.pin.is_none());
@@ -200,10 +208,34 @@ mod tests {
             (r#"{"action":"rekey","peer":"b","pin":"abc"}"#, "invalid"),
         ];
         for (body, code) in table {
-            assert_eq!(read(body.as_bytes(), 0).unwrap_err().code, code, "{body}");
+            assert_eq!(read(body.as_bytes(), String::new()).unwrap_err().code, code, "{body}");
         }
         let pin = format!(r#"{{"action":"rekey","peer":"b","pin":"sha256:{}"}}"#, "0a".repeat(32));
-        assert_eq!(read(pin.as_bytes(), 0).unwrap().pin, Some([10; 32]));
+        assert_eq!(read(pin.as_bytes(), String::new()).unwrap().pin, Some([10; 32]));
+    }
+
+    #[test]
+    fn a_page_may_retry_a_group_and_nothing_else() {
+        let table = [
+            (r#""action":"retry","peer":"b","reason":"quota""#, true),
+            (r#""action":"retry","peer":"b","reason":"quota","why":"x","dry_run":true"#, true),
+            (r#""action":"retry","peer":"b""#, false),
+            (r#""action":"retry","reason":"quota""#, false),
+            (r#""action":"retry","all":true"#, false),
+            (r#""action":"retry","peer":"b","reason":"quota","all":true"#, false),
+            (r#""action":"retry","peer":"b","reason":"quota","ids":["3fa9c1"]"#, false),
+            (r#""action":"retry","peer":"b","reason":"quota","older_seconds":1"#, false),
+            (r#""action":"retry","peer":"b","reason":"quota","force":true"#, false),
+        ];
+        for (members, may) in table {
+            let act = read(format!("{{{members}}}").as_bytes(), String::new()).unwrap();
+            assert_eq!(is_of_page(&act), may, "{members}");
+        }
+        for action in Action::ALL.iter().filter(|action| **action != Action::Retry) {
+            let body = format!(r#"{{"action":"{}","peer":"b","reason":"quota"}}"#, action.word());
+            let act = read(body.as_bytes(), String::new()).unwrap();
+            assert!(!is_of_page(&act), "{}", action.word());
+        }
     }
 
     #[test]
@@ -221,7 +253,7 @@ mod tests {
                 force: true,
                 pin: Some("00".repeat(32)),
             };
-            let act = read(&serde_json::to_vec(&request).unwrap(), 7).unwrap();
+            let act = read(&serde_json::to_vec(&request).unwrap(), "uid:7".into()).unwrap();
             assert_eq!((act.action, act.of.ids.len(), act.force), (*action, 1, true));
         }
     }

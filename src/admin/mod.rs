@@ -29,6 +29,9 @@
 //! | `GET /v1/pickup/shards?limit=&after=&state=&node=` | [`pickup::lists::Shards`], a page |
 //! | `GET /v1/pickup/shard?key=FILE_ID/VERSION/SHARD@NODE` | [`pickup::lists::ShardShown`] |
 //! | `POST /v1/reload` | [`reloads::Reloaded`], with `422` when the configuration was refused and nothing has changed |
+//! | `POST /v1/page` | [`shapes::PageLink`]: a link to the page that may retry dead letters |
+//! | `GET /` | the page ([`crate::page`]) |
+//! | `POST /v1/page/session` with a link's code in `X-Consign-Token` | [`shapes::PageEntered`], once per link |
 //! | `POST /v1/stop` | `202`: the node drains and stops |
 //! | `GET /healthz`, `GET /readyz` | one word |
 //!
@@ -37,8 +40,8 @@
 //! watched file all of `watch` (the rule), `path` (bytes in hex), `inode`, `size`, `modified` (ns).
 //!
 //! Every refusal is `{"code","message"}`; waiting helps where there is a `Retry-After`. The admin socket
-//! is for the daemon's own user and root; over TCP there are only health, status and metrics, for the
-//! names of this machine. docs/ADMIN.md has an example of each.
+//! is for the daemon's own user and root. Over TCP, for the names of this machine, there are the page with what it
+//! shows (status, peers and groups of dead letters), health and metrics; a page that was opened by a link may retry. docs/ADMIN.md has an example of each.
 
 pub mod acts;
 pub mod assurance;
@@ -60,6 +63,7 @@ pub(crate) mod testing;
 mod upload;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use consign_core::driver::MakeSession;
@@ -68,6 +72,7 @@ use consign_core::ledger::keys_upkeep::RuleId;
 
 use crate::events::Events;
 use crate::meters::Meters;
+use crate::page::links::Links;
 use crate::watch::WatchStates;
 
 pub(crate) use download::digest_field;
@@ -100,6 +105,10 @@ pub struct AdminContext {
     pub meters: Meters,
     /// Names besides `localhost`, `127.0.0.1` and `[::1]` under which the page may be asked for.
     pub web_names: Vec<String>,
+    /// Where the page is, if anywhere.
+    pub web: Option<SocketAddr>,
+    /// Links to pages that may act, and such pages.
+    pub links: Links,
 }
 
 /// Makes the sessions of local connections. A connection with a user id is the admin socket's, one

@@ -59,6 +59,18 @@ impl No {
         }
     }
 
+    /// The code of a link that is good no more, or never was: one answer for every cause.
+    pub(super) fn of_code() -> No {
+        let text = "this link was used, is older than 10 minutes, or is from before a restart";
+        No::new(401, "page_code", format!("{text}: `consign page` prints another"))
+    }
+
+    /// The same of a page's token.
+    pub(super) fn of_token() -> No {
+        let text = "this page may not act (any more): open the link that `consign page` prints";
+        No::new(401, "page_token", text)
+    }
+
     /// A fault found behind the codec, in a query.
     pub(super) fn of_fault(fault: Fault) -> No {
         No::new(fault.status(), fault.code(), fault.to_string())

@@ -9,6 +9,7 @@ use consign_core::http::{Method, Query, Request, Target};
 use consign_core::id::{Seq, SiteNo, unhex};
 use consign_core::ledger::keys_upkeep::{RuleId, parse_export};
 use consign_core::node::PathHash;
+use consign_core::pickup::token::Token;
 use consign_core::segment::{Class, Destinations, Meta, is_site_name};
 use consign_core::session::WatchedFile;
 use consign_core::time::UnixMillis;
@@ -21,6 +22,7 @@ use super::lists::{self, AuditListing, DeadListing};
 use super::refusal::No;
 use super::shape;
 use crate::events::Wanted;
+use crate::page::links::FIELD;
 
 /// How long a question may wait for an event: less than clients wait for any answer.
 const EVENT_WAIT_MAX: Duration = Duration::from_secs(50);
@@ -54,6 +56,9 @@ pub(super) enum Route {
     Assurances(Selection),
     Shape(Option<(SiteNo, Seq)>),
     Events(Wanted, Duration),
+    Page,
+    Link,
+    Enter(Token),
 }
 
 /// A segment without its content.
@@ -78,6 +83,9 @@ pub(super) fn route(request: &Request) -> Result<Route, No> {
     let posts = request.method == Method::Post;
     let plain = |route| Query::parse(target.query, &[]).map_err(No::of_fault).map(|_| route);
     match (segments.as_slice(), reads, posts) {
+        ([""], true, _) => plain(Route::Page),
+        (["v1", "page"], _, true) => plain(Route::Link),
+        (["v1", "page", "session"], _, true) => enter(request).and_then(plain),
         (["healthz"], true, _) => plain(Route::Health),
         (["readyz"], true, _) => plain(Route::Ready),
         (["v1", "status"], true, _) => plain(Route::Status),
@@ -114,7 +122,8 @@ pub(super) fn route(request: &Request) -> Result<Route, No> {
         }
         (["v1", "segments"], false, false) => Err(not_allowed(request, "GET, HEAD, POST")),
         (
-            ["v1", "stop" | "acts" | "unwatch" | "reload"]
+            ["v1", "stop" | "acts" | "unwatch" | "reload" | "page"]
+            | ["v1", "page", "session"]
             | ["v1", "exports", "run"]
             | ["v1", "clock", "confirm"]
             | ["v1", "segments", _, "exports", "retry"],
@@ -122,7 +131,8 @@ pub(super) fn route(request: &Request) -> Result<Route, No> {
             false,
         ) => Err(not_allowed(request, "POST")),
         (
-            ["healthz"]
+            [""]
+            | ["healthz"]
             | ["readyz"]
             | ["metrics"]
             | ["v1", "status" | "peers" | "deadletters" | "audit" | "exports" | "watched"]
@@ -141,6 +151,12 @@ pub(super) fn route(request: &Request) -> Result<Route, No> {
 fn not_allowed(request: &Request, allow: &'static str) -> No {
     let message = format!("{} is not among {allow} here", request.method);
     No { allow: Some(allow), ..No::new(405, "method_not_allowed", message) }
+}
+
+/// A page shows the code of the link that it was opened by.
+fn enter(request: &Request) -> Result<Route, No> {
+    let code = request.headers.text(FIELD).and_then(Token::parse);
+    code.map(Route::Enter).ok_or_else(No::of_code)
 }
 
 fn prefix(id: &str) -> Result<IdPrefix, No> {

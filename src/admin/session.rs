@@ -5,6 +5,7 @@ mod answer;
 mod begin;
 mod events;
 mod heard;
+mod page;
 mod pickup;
 
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use consign_core::session::{ConnInfo, Session, SessionEvent, SessionInput, Sessi
 use consign_core::store::{StoreEvent, StoreFault};
 use consign_core::time::{Instant, Now};
 
-use self::admit::limits;
+use self::admit::{Asker, limits};
 use self::answer::{found, located, stopping};
 use self::events::Waiting;
 use super::AdminContext;
@@ -77,6 +78,8 @@ pub(super) struct AdminSession {
     spoken: Spoken,
     head_only: bool,
     task: Task,
+    /// Who sent the present request.
+    asker: Asker,
     /// The node wants the connection to end after the present request.
     ending: Option<Goodbye>,
 }
@@ -92,6 +95,7 @@ impl AdminSession {
             spoken: Spoken::default(),
             head_only: false,
             task: Task::Idle,
+            asker: Asker::Anybody,
             ending: None,
         }
     }
@@ -127,9 +131,9 @@ impl AdminSession {
                 // Content nobody asked for is read and dropped.
                 match &mut self.task {
                     Task::Upload(upload) => upload.body(data, out),
-                    Task::Body(_, body) if body.len() + data.len() > acts::BODY_MAX => {
+                    Task::Body(_, body) if body.len() + data.len() > self.asker.body_max() => {
                         self.task = Task::Idle;
-                        let text = format!("an act of more than {} bytes", acts::BODY_MAX);
+                        let text = format!("an act of more than {} bytes", self.asker.body_max());
                         self.refuse(now, &No::new(413, "too_large", text), out);
                     }
                     Task::Body(_, body) => body.extend_from_slice(data),
@@ -160,7 +164,11 @@ impl AdminSession {
 
     fn head(&mut self, now: Now, request: &Request, out: &mut SessionOut) {
         self.head_only = request.method == Method::Head;
-        match self.admit(request).and_then(|()| route::route(request)) {
+        let admitted = self.admit(now, request).and_then(|asker| {
+            self.asker = asker;
+            route::route(request)
+        });
+        match admitted {
             Err(no) => self.refuse(now, &no, out),
             Ok(Route::Submit(submit)) => match self.upload(now, *submit, request.length) {
                 Err(no) => self.refuse(now, &no, out),
@@ -206,8 +214,7 @@ impl AdminSession {
 
     /// The body of an act is whole: the node judges it.
     fn act(&mut self, now: Now, body: &[u8], out: &mut SessionOut) {
-        // Over TCP nobody comes this far.
-        match acts::read(body, self.info.uid.unwrap_or(u32::MAX)) {
+        match acts::read(body, self.asker.who()).and_then(|act| self.asker.may(act)) {
             Err(no) => self.refuse(now, &no, out),
             Ok(act) => {
                 let ticket = self.ticket();
@@ -309,6 +316,9 @@ impl AdminSession {
                 Ok(()) => self.body(now, 200, &[], &bytes, out),
             },
             Route::List(_)
+            | Route::Page
+            | Route::Link
+            | Route::Enter(_)
             | Route::Assurances(_)
             | Route::Shape(_)
             | Route::Pickup(_)

@@ -17,7 +17,7 @@ use super::reloads::{Certificate, LastReload};
 
 mod small;
 
-pub use small::{Clock, Refused, Scrub, Stopping, Watch};
+pub use small::{Clock, PageEntered, PageLink, Refused, Scrub, Stopping, Watch};
 
 /// What became of a submission.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -331,6 +331,9 @@ pub struct Peer {
     pub last_error: String,
     /// Last committed acknowledgement.
     pub last_delivered: Option<String>,
+    /// While there is no session: when the last one ended; null also when there was none since the start.
+    #[serde(default)]
+    pub down_since: Option<String>,
 }
 
 /// Deliveries and their bytes.
@@ -432,6 +435,7 @@ impl Peer {
             oldest: time(peer.oldest),
             last_error: peer.last_error.clone(),
             last_delivered: time(peer.last_acked),
+            down_since: time(peer.down_since),
         }
     }
 }

@@ -104,6 +104,8 @@ pub(crate) fn context() -> AdminContext {
         events: Default::default(),
         meters: Default::default(),
         web_names: vec!["relay.example".into()],
+        web: Some(([127, 0, 0, 1], 7411).into()),
+        links: Default::default(),
     }
 }
 

@@ -20,6 +20,7 @@ pub mod inbox;
 pub mod init;
 pub mod ls;
 pub mod node;
+pub mod page;
 pub mod pages;
 pub mod peers;
 pub mod pickup;

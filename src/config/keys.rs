@@ -176,7 +176,7 @@ pub const KEYS: &[Key] = &[
     key(("listen", "admin"), Kind::Socket, Absent,
         "socket of the command line; default: admin.sock in the data directory"),
     key(("listen", "web"), Kind::Web, Is("\"127.0.0.1:7411\""),
-        "health and status over HTTP, on this machine only; \"off\" for none"),
+        "the page, health and metrics, on this machine only; \"off\" for none"),
 
     key(("tls", "ca"), Kind::Credential, Required,
         "certificates of the authorities that may sign sites (PEM)"),

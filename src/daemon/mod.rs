@@ -68,7 +68,7 @@ pub struct Ready {
     pub queued: u64,
     /// Where peers connect, with the ports that were taken.
     pub listen: Vec<SocketAddr>,
-    /// Where health and status are.
+    /// Where the page, health and metrics are.
     pub web: Option<SocketAddr>,
     /// Where pickup clients and nodes connect.
     pub pickup: Option<SocketAddr>,

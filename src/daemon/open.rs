@@ -1,7 +1,7 @@
 //! What a site needs before it can run, opened in order.
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -29,6 +29,7 @@ use crate::events::Events;
 use crate::exit::{Exit, Failure};
 use crate::inbox::{self, Inbox};
 use crate::meters::Meters;
+use crate::page::links::Links;
 use crate::service::sockets::{Place, Sockets};
 use crate::tls::Credentials;
 use crate::watch::WatchStates;
@@ -90,7 +91,8 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
     let reloads = Reloads::default();
     let watch = WatchStates::new(&settings.watch);
     let events = Events::default();
-    let admin_session = admin_session(settings, &watch, &events, &reloads, &meters);
+    let web_at = web_at.first().copied();
+    let admin_session = admin_session(settings, &watch, &events, &reloads, &meters, web_at);
     let exporter = Arc::new(Inbox::new(&settings.inbox, Box::new(store.content())));
     let mut locals = vec![(LocalListener::Unix(admin), admin_session.clone())];
     locals.extend(web.into_iter().map(|l| (LocalListener::Tcp(l), admin_session.clone())));
@@ -102,7 +104,7 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
         peers: settings.node.peers.len(),
         queued,
         listen,
-        web: web_at.first().copied(),
+        web: web_at,
         pickup: pickup_at,
     };
     let tap = match (&overrides.record, recorded) {
@@ -175,6 +177,7 @@ fn admin_session(
     events: &Events,
     reloads: &Reloads,
     meters: &Meters,
+    web: Option<SocketAddr>,
 ) -> MakeSession {
     admin::make(AdminContext {
         version: VERSION.to_owned(),
@@ -191,8 +194,19 @@ fn admin_session(
         watch: watch.clone(),
         events: events.clone(),
         meters: meters.clone(),
-        web_names: Vec::new(),
+        // Any address of this machine may be bound, not only the usual one.
+        web_names: web.map(|at| host_of(at.ip())).into_iter().collect(),
+        web,
+        links: Links::default(),
     })
+}
+
+/// An address as it stands in a Host field.
+fn host_of(ip: IpAddr) -> String {
+    match ip {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    }
 }
 
 /// The admin socket, its path, and its name where it was made here: the service manager keeps its own.

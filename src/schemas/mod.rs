@@ -70,6 +70,8 @@ published! {
     "consign.certificates/1", ["cert show"], cmd::cert::Certificates;
     "consign.cert_done/1", ["cert renew", "cert request", "cert sign", "cert install"], cmd::cert::CertDone;
     "consign.reload/1", ["reload"], reloads::Reloaded;
+    "consign.page/1", ["page"], shapes::PageLink;
+    "consign.page_session/1", [], shapes::PageEntered;
     "consign.stopping/1", ["stop"], shapes::Stopping;
     "consign.node/1", ["pickup nodes ls"], pickup::lists::Node;
     "consign.client/1", ["pickup clients ls"], pickup::lists::Client;

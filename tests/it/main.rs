@@ -17,6 +17,7 @@ mod http;
 mod inbox;
 mod kill;
 mod mixed;
+mod page;
 mod pickup;
 mod record;
 mod refuse;

@@ -247,6 +247,7 @@ impl Node {
             peer.backs_off(now, backoff, why.to_string());
         }
         if peer_conn.ready.is_some() {
+            peer.down_since = Some(now.wall);
             out.push(Action::Note(Note::SessionDown { peer: name, why: why.to_string() }));
         }
     }

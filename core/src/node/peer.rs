@@ -80,6 +80,8 @@ pub(super) struct Peer {
     /// `quota` and `disk_full` refusals in a row without an ACK between.
     pub full_streak: u32,
     pub last_error: String,
+    /// When its last session that was ready ended; `None` when it has had none since the start.
+    pub down_since: Option<UnixMillis>,
     pub last_acked: Option<UnixMillis>,
     /// What is counted of it.
     pub tallied: PeerTallied,
@@ -113,6 +115,7 @@ impl Peer {
             claim_at: Instant::ZERO,
             full_streak: 0,
             last_error: String::new(),
+            down_since: None,
             last_acked: None,
             tallied: PeerTallied::default(),
         }

@@ -105,6 +105,7 @@ impl Node {
         let waits = wait > now.mono;
         let oldest = peer.windows.iter().filter_map(|w| w.first());
         let configured = self.config.peers.iter().find(|p| p.name == peer.name);
+        let session = conn.filter(|c| c.ready.is_some()).map(|c| c.epoch);
         let accepted = |seq: Seq| self.book.segment(seq).map(|s| UnixMillis(s.accepted_at));
         PeerStatus {
             name: peer.name.clone(),
@@ -117,7 +118,7 @@ impl Node {
                 .and_then(|v| self.peers.get(&v))
                 .map(|p| p.name.clone())
                 .unwrap_or_default(),
-            session: conn.filter(|c| c.ready.is_some()).map(|c| c.epoch),
+            session,
             counters: STATES.map(|state| self.stage.counter(peer.site, state)),
             sending: peer.flights.values().map(|f| f.sent).sum(),
             inbound: self.stage.inbound_durable(peer.site),
@@ -131,6 +132,7 @@ impl Node {
                 .chain(peer.flights.keys().next().and_then(|seq| accepted(*seq)))
                 .min(),
             last_error: peer.last_error.clone(),
+            down_since: peer.down_since.filter(|_| session.is_none()),
             last_acked: peer.last_acked,
             tallied: peer.tallied,
         }

@@ -485,6 +485,9 @@ pub struct PeerStatus {
     pub oldest: Option<UnixMillis>,
     /// Last trouble, for people.
     pub last_error: String,
+    /// While there is no session: when the last one ended. `None` also when there was none since the
+    /// start.
+    pub down_since: Option<UnixMillis>,
     /// Last committed ACK.
     pub last_acked: Option<UnixMillis>,
     /// What is counted of it since the start.

@@ -430,3 +430,32 @@ fn status_says_delivered_only_once_that_is_durable() {
     site.settle();
     assert_eq!(delivered(&site), 1);
 }
+
+#[test]
+fn status_tells_since_when_a_peer_that_was_there_is_away() {
+    let mut site = Site::new(&["beta"]);
+    let down = |site: &Site| site.pump.node().status(site.now).peers[0].down_since;
+    let close = |site: &mut Site, conn| {
+        site.input(Input::Closed { conn, why: "cut".into() });
+        site.settle();
+    };
+    // One that never became ready is no end of a session.
+    let unready = site.connect("beta", true);
+    close(&mut site, unready);
+    assert_eq!(down(&site), None);
+    let conn = site.session("beta");
+    site.settle();
+    assert_eq!(down(&site), None);
+    site.wait(Duration::from_secs(5));
+    let ended = site.now.wall;
+    close(&mut site, conn);
+    site.wait(Duration::from_secs(700));
+    assert_eq!(down(&site), Some(ended));
+    // Neither is a dial that fails: it has been away since then all the same.
+    let unready = site.connect("beta", true);
+    close(&mut site, unready);
+    assert_eq!(down(&site), Some(ended));
+    site.session("beta");
+    site.settle();
+    assert_eq!(down(&site), None);
+}

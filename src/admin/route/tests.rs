@@ -25,12 +25,17 @@ fn paths_and_methods() {
     assert_eq!(routed("GET", "/healthz"), Ok(Route::Health));
     assert_eq!(routed("HEAD", "/readyz"), Ok(Route::Ready));
     assert_eq!(routed("GET", "/v1/status"), Ok(Route::Status));
+    assert_eq!(routed("GET", "/"), Ok(Route::Page));
+    assert_eq!(routed("POST", "/v1/page"), Ok(Route::Link));
     assert_eq!(routed("POST", "/v1/stop"), Ok(Route::Stop));
     assert_eq!(routed("GET", "/v1/segments"), Ok(Route::List(Listing::default())));
     assert_eq!(routed("GET", "/v1/segments/3FA9c1"), Ok(Route::Show(id.clone())));
     assert_eq!(routed("GET", "/v1/segments/3fa9c1/content"), Ok(Route::Content(id)));
     let table = [
-        ("GET", "/", (404, "not_found")),
+        ("POST", "/", (405, "method_not_allowed")),
+        ("GET", "/v1/page", (405, "method_not_allowed")),
+        ("GET", "/v1/page/session", (405, "method_not_allowed")),
+        ("POST", "/v1/page/session", (401, "page_code")),
         ("GET", "/v1", (404, "not_found")),
         ("GET", "/v2/status", (404, "not_found")),
         ("GET", "/v1/segments/", (400, "invalid_id")),

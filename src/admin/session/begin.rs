@@ -18,6 +18,9 @@ impl AdminSession {
         let ticket = self.ticket();
         match &route {
             Route::Events(wanted, wait) => return self.events(now, *wanted, *wait, out),
+            Route::Page => return self.page(now, out),
+            Route::Link => return self.link(now, out),
+            Route::Enter(code) => return self.enter(now, code, out),
             Route::Health => return self.text(now, 200, "ok\n", out),
             Route::Status
             | Route::Ready

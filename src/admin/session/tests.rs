@@ -2,6 +2,7 @@
 
 mod acts;
 mod any;
+mod page;
 mod pickup;
 mod told;
 
@@ -391,7 +392,14 @@ fn tcp_serves_health_to_this_machine_alone() {
         ("GET", "/v1/segments", "localhost", 403),
         ("POST", "/v1/stop", "localhost", 403),
         ("POST", "/v1/segments?name=a", "localhost", 403),
-        ("GET", "/", "localhost", 403),
+        ("GET", "/", "localhost", 200),
+        ("GET", "/", "evil.example", 421),
+        ("GET", "/v1/deadletters/groups?peer=beta", "localhost", 200),
+        ("GET", "/v1/peers", "localhost", 200),
+        ("GET", "/v1/deadletters", "localhost", 403),
+        ("GET", "/v1/audit", "localhost", 403),
+        ("POST", "/", "localhost", 403),
+        ("POST", "/v1/acts", "localhost", 403),
     ];
     for (method, target, host, status) in table {
         let mut site = Site::with(config(), &make(context()), None);

@@ -55,6 +55,40 @@ pub struct Stopping {
     pub pid: u32,
 }
 
+/// A link to the page that may act.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PageLink {
+    /// `consign.page/1`
+    pub schema: String,
+    /// The link; its code is good once.
+    pub url: String,
+    /// Seconds for which it is good.
+    pub expires_seconds: u64,
+}
+
+impl PageLink {
+    /// Its schema.
+    pub const SCHEMA: &'static str = "consign.page/1";
+}
+
+/// A page may act from now on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PageEntered {
+    /// `consign.page_session/1`
+    pub schema: String,
+    /// What it shows with each act, 64 hex digits.
+    pub token: String,
+    /// Seconds for which it is good, unless the site is restarted.
+    pub expires_seconds: u64,
+    /// Whose acts they are: who asked for the link, such as `uid:1000`.
+    pub who: String,
+}
+
+impl PageEntered {
+    /// Its schema.
+    pub const SCHEMA: &'static str = "consign.page_session/1";
+}
+
 /// A refusal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Refused {
