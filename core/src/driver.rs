@@ -146,6 +146,9 @@ pub enum Ended {
 pub trait Running: Send + Sync {
     /// Asks it to drain and stop. May be called more than once and from any thread.
     fn stop(&self);
+    /// How many turns the node's loop has made; and asks it for another, so that a node with nothing to do is
+    /// told from one that is stuck. Does not wait. When the node has ended, the number stays as it is.
+    fn pulse(&self) -> u64;
     /// Waits for its end. The store is stopped by then.
     fn wait(&self) -> Ended;
 }

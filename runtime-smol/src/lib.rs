@@ -17,6 +17,7 @@ mod workers;
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -52,6 +53,8 @@ pub(crate) struct Context {
     pub(crate) timeouts: Timeouts,
     pub(crate) inbox: Arc<NodeInbox>,
     pub(crate) table: Arc<Table>,
+    /// Turns that the node's loop has made.
+    pub(crate) turns: AtomicU64,
     pub(crate) workers: Workers,
     listeners: Mutex<Vec<Task<()>>>,
     closing: Arc<Signal>,
@@ -104,6 +107,7 @@ pub fn start_with(parts: Parts, timeouts: Timeouts) -> io::Result<Arc<dyn Runnin
         timeouts,
         inbox: Arc::default(),
         table: Arc::new(Table::new(parts.max_connections)),
+        turns: AtomicU64::new(0),
         workers: Workers::start()?,
         listeners: Mutex::default(),
         closing: Arc::default(),
@@ -210,6 +214,12 @@ struct Run {
 impl Running for Run {
     fn stop(&self) {
         self.context.inbox.push([Entry::Stop]);
+    }
+
+    fn pulse(&self) -> u64 {
+        let turns = self.context.turns.load(Ordering::Relaxed);
+        self.context.inbox.push([Entry::Pulse]);
+        turns
     }
 
     fn wait(&self) -> Ended {

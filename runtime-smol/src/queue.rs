@@ -161,6 +161,8 @@ pub(crate) enum Entry {
     Note(Note),
     /// Drain and stop.
     Stop,
+    /// Take a turn, so that it can be seen that there are turns.
+    Pulse,
 }
 
 #[derive(Debug, Default)]

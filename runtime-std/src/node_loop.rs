@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use consign_core::driver::Ended;
@@ -94,6 +95,7 @@ pub(crate) fn run(
                     // The ticket goes back as the node takes the input.
                     Entry::Input(input, _) => return Some(input),
                     Entry::Note(note) => observe(note),
+                    Entry::Pulse => {}
                     Entry::Stop if cut_at.is_some() => {}
                     Entry::Stop => {
                         context.close_listeners();
@@ -106,6 +108,7 @@ pub(crate) fn run(
         deadline = pump.turn(now, &mut inputs, &mut hands);
         drop(inputs);
         hands.hand_out();
+        context.turns.fetch_add(1, Ordering::Relaxed);
         let late = cut_at.is_some_and(|at| at <= context.clock.now().mono);
         match hands.ended.take() {
             // The node says so too when it has waited long enough.

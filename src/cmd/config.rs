@@ -9,7 +9,7 @@ use super::screen::{Screen, standard};
 use super::serve::{self, RuntimeArg};
 use crate::cli::{self, Trouble};
 use crate::config::explain::{self, Topic};
-use crate::config::{self, Settings, effective, keys, schema};
+use crate::config::{self, Faults, Settings, effective, keys, schema};
 use crate::exit::{Exit, Failure, Global};
 use crate::tls::Credentials;
 
@@ -86,7 +86,21 @@ pub fn run(command: &ConfigCommand, global: &Global) -> Result<Exit, Trouble> {
 }
 
 fn check(args: CheckArgs, global: &Global, screen: &mut Screen<'_>) -> Result<Exit, Trouble> {
-    let settings = cli::settings(global, &[])?;
+    let mut layers = cli::layers(&[]);
+    if args.no_files {
+        // Credentials are files too, and need not be here.
+        layers.credentials.get_or_insert_with(|| "credentials".into());
+    }
+    let file = cli::file(global)?;
+    let settings = match config::load(&file, &layers) {
+        Ok(settings) => settings,
+        Err(mut faults) => {
+            let files = config::files(&file, &faults.text, &layers).filter(|_| !args.no_files);
+            faults.files =
+                files.map_or_else(Vec::new, |(tls, node)| Credentials::faults(&tls, &node));
+            return Err(faults.into());
+        }
+    };
     let warning = if args.no_files { None } else { judge_files(&settings)? };
     let file = settings.file.display();
     let (name, peers) = (&settings.node.name, settings.node.peers.len());
@@ -108,8 +122,18 @@ fn check(args: CheckArgs, global: &Global, screen: &mut Screen<'_>) -> Result<Ex
 }
 
 /// Certificates and key, as a start would judge them. What may be right later is a warning.
-fn judge_files(settings: &Settings) -> Result<Option<String>, Failure> {
-    Ok(Credentials::read(&settings.tls)?.setup(&settings.node)?.warning)
+fn judge_files(settings: &Settings) -> Result<Option<String>, Trouble> {
+    let judged = Credentials::read(&settings.tls).and_then(|read| read.setup(&settings.node));
+    let first = match judged {
+        Ok(loaded) => return Ok(loaded.warning),
+        Err(first) => first,
+    };
+    let files = Credentials::faults(&settings.tls, &settings.node);
+    if files.len() < 2 {
+        return Err(first.into());
+    }
+    let (file, text, faults) = (settings.file.clone(), String::new(), Vec::new());
+    Err(Faults { file, text, faults, files }.into())
 }
 
 fn show(args: ShowArgs, global: &Global, screen: &mut Screen<'_>) -> Result<Exit, Trouble> {

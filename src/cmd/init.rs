@@ -7,16 +7,15 @@
 mod card;
 mod files;
 mod join;
+mod report;
 #[cfg(test)]
 mod tests;
 
-use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use consign_core::segment::is_site_name;
-use serde_json::json;
 
 use crate::config::template::{self, Peer, quote};
 use crate::config::value::Kind;
@@ -24,10 +23,11 @@ use crate::config::{self, FILE_NAME, Layers, Settings};
 use crate::exit::{Exit, Failure, Global};
 use crate::out;
 use crate::pki::{Authority, SITE_LASTS};
-use crate::tls::identity::{Site, date};
+use crate::tls::identity::Site;
 use card::Card;
 use files::Made;
 pub(crate) use join::{CARD, promised};
+pub(crate) use report::Report;
 
 /// Makes a site: keys, certificate, configuration.
 #[derive(Args, Clone, Debug, Default)]
@@ -58,6 +58,9 @@ pub struct InitArgs {
     /// Join the site of this card, in one line as its `init` printed it: makes a request instead of a certificate
     #[arg(long, value_name = "CARD", conflicts_with_all = ["ca", "introduce"])]
     pub join: Option<String>,
+    /// Makes keys and certificates alone: for a configuration that is there already, such as a package's
+    #[arg(long, conflicts_with_all = ["join", "introduce", "listen", "pickup", "peer"])]
+    pub no_config: bool,
     /// Also make this site known to the one in the directory given by --ca
     #[arg(long, requires = "ca")]
     pub introduce: bool,
@@ -77,6 +80,8 @@ pub(crate) struct Plan {
     name: String,
     listen: Option<SocketAddr>,
     pickup: Option<SocketAddr>,
+    /// Keys and certificates alone.
+    bare: bool,
     peers: Vec<Peer>,
     /// Directory and configuration of the site whose authority is used.
     sibling: Option<(PathBuf, Settings)>,
@@ -154,7 +159,8 @@ impl Plan {
             }
         }
         let listen = args.listen.or_else(|| Some(free_address(&sibling.as_ref()?.1)));
-        Ok(Plan { dir, name, listen, pickup: args.pickup, peers, sibling, join })
+        let (pickup, bare) = (args.pickup, args.no_config);
+        Ok(Plan { dir, name, listen, pickup, bare, peers, sibling, join })
     }
 
     fn carry_out(&self, args: &InitArgs) -> Result<Report, Failure> {
@@ -162,7 +168,7 @@ impl Plan {
             return self.join(args, card);
         }
         let own_authority = args.ca.is_none();
-        let mut made = Made::begin(&self.dir, own_authority)?;
+        let mut made = Made::begin(&self.dir, own_authority, self.bare)?;
         let authority = match &args.ca {
             Some(ca) => read_authority(ca, args.ca_key.as_deref())?,
             None => {
@@ -175,9 +181,11 @@ impl Plan {
         made.public("ca.pem", authority.certificate())?;
         made.secret("node.key", &pair.key)?;
         made.public("node.pem", &pair.certificate)?;
-        made.public(FILE_NAME, &self.configuration())?;
-        // The configuration that was written must be one that `serve` takes.
-        config::load(&self.dir.join(FILE_NAME), &Layers::default()).map_err(|f| f.failure())?;
+        if !self.bare {
+            made.public(FILE_NAME, &self.configuration())?;
+            // The configuration that was written must be one that `serve` takes.
+            config::load(&self.dir.join(FILE_NAME), &Layers::default()).map_err(|f| f.failure())?;
+        }
         let introduced = match &self.sibling {
             Some((dir, other)) if args.introduce => Some(self.introduce(dir, other)?),
             _ => None,
@@ -344,140 +352,6 @@ fn valid_until(certificate: &str) -> i64 {
     let der = x509_parser::pem::parse_x509_pem(certificate.as_bytes());
     let site = der.ok().and_then(|(_, pem)| Site::read(&pem.contents).ok());
     site.map_or(0, |site| site.not_after)
-}
-
-/// What was done, for people and programs.
-pub(crate) struct Report {
-    until: i64,
-    own_authority: bool,
-    /// Whether the other site was changed; `None` when that was not asked for.
-    introduced: Option<bool>,
-    card: Option<Card>,
-    /// Set where the certificate is yet to come.
-    joined: Option<join::Joined>,
-}
-
-impl Report {
-    pub(crate) fn json(&self, plan: &Plan) -> serde_json::Value {
-        let peers: Vec<_> =
-            plan.peers.iter().map(|p| json!({"name": p.name, "address": p.address})).collect();
-        json!({
-            "schema": "consign.init/1",
-            "name": plan.name,
-            "dir": plan.dir.display().to_string(),
-            "config": plan.dir.join(FILE_NAME).display().to_string(),
-            "authority_made": self.own_authority,
-            "certificate_expires_at": self.joined.is_none().then(|| date(self.until)),
-            "card": self.card.as_ref().map(Card::to_string),
-            "request": self.joined.as_ref().map(|joined| joined.request(plan)),
-            "peers": peers,
-            "introduced": self.introduced == Some(true),
-            "known_peer_lines": self.to_tell(plan).lines(),
-        })
-    }
-
-    pub(crate) fn text(&self, plan: &Plan) -> String {
-        if let Some(joined) = &self.joined {
-            return joined.text(plan);
-        }
-        let mut out = String::new();
-        let dir = shown(&plan.dir);
-        let until = date(self.until);
-        let until = until.split('T').next().unwrap_or_default();
-        let _ = writeln!(out, "Created {dir}/");
-        if self.own_authority {
-            let _ = writeln!(
-                out,
-                "  ca.pem, ca.key      the authority that signs your sites; keep ca.key to yourself"
-            );
-        } else {
-            let _ = writeln!(out, "  ca.pem              the authority you named");
-        }
-        let _ = writeln!(
-            out,
-            "  node.pem, node.key  certificate of {}, valid until {until}",
-            plan.name
-        );
-        let listen = plan.listen.map_or_else(|| format!("0.0.0.0:{PORT}"), |a| a.to_string());
-        let known: Vec<String> =
-            plan.peers.iter().map(|p| format!("{} at {}", p.name, p.address)).collect();
-        let known = if known.is_empty() {
-            "knows no peers yet".into()
-        } else {
-            format!("knows {}", known.join(", "))
-        };
-        let _ = writeln!(out, "  {FILE_NAME}        listens on {listen}, {known}");
-        let _ = writeln!(out, "  {}/               what it keeps", files::DATA);
-        self.next_steps(plan, &dir, &mut out);
-        out
-    }
-
-    fn to_tell(&self, plan: &Plan) -> Peer {
-        if self.introduced.is_some() { plan.as_peer() } else { plan.to_tell() }
-    }
-
-    fn next_steps(&self, plan: &Plan, dir: &str, out: &mut String) {
-        let me = self.to_tell(plan);
-        let Some((other_dir, other)) = &plan.sibling else {
-            if plan.peers.is_empty() {
-                let second = if plan.name == "beta" { "gamma" } else { "beta" };
-                let _ = write!(
-                    out,
-                    "\nNext, a second site on this machine, and both know each other:\n  \
-                     consign init {second} --ca {dir} --introduce\n\
-                     or one on another machine, by this site's card, and no key leaves either:\n  \
-                     consign init {second} --join {}\n",
-                    self.card.as_ref().map_or_else(|| "CARD".into(), Card::to_string)
-                );
-            } else {
-                let _ = write!(out, "\nNext:\n  consign serve -c {dir}\n");
-                self.tell_peers(&me, "its peers", out);
-                if let Some(card) = &self.card {
-                    let _ = writeln!(out, "\nIts card, for --join elsewhere:\n  {card}");
-                }
-            }
-            return;
-        };
-        let (other_dir, other) = (shown(other_dir), &other.node.name);
-        match self.introduced {
-            Some(true) => {
-                let _ = writeln!(
-                    out,
-                    "Changed {other_dir}/{FILE_NAME}\n  {other} knows {} at {} from its next start or `consign reload` on",
-                    me.name, me.address
-                );
-            }
-            Some(false) => {
-                let _ = writeln!(out, "{other} knew {} already", me.name);
-            }
-            None => self.tell_peers(&me, other, out),
-        }
-        if self.introduced.is_none() && plan.is_elsewhere() {
-            let _ = write!(
-                out,
-                "\nNext, start {other} again so that it knows {}, copy {dir}/ to its machine, and there:\n  \
-                 consign serve -c {dir}\nThen, here:\n  consign -c {other_dir} send FILE --to {} --wait\n",
-                plan.name, plan.name
-            );
-            return;
-        }
-        let _ = write!(
-            out,
-            "\nNext, each in a terminal of its own:\n  consign serve -c {other_dir}\n  \
-             consign serve -c {dir}\n  consign -c {other_dir} send FILE --to {} --wait\n",
-            plan.name
-        );
-    }
-
-    fn tell_peers(&self, me: &Peer, whom: &str, out: &mut String) {
-        let _ = write!(out, "\nTo make it known to {whom}, add to the configuration there:\n");
-        for line in me.lines().lines() {
-            let _ = writeln!(out, "  {line}");
-        }
-        if me.address.starts_with("HOST:") {
-            let _ = writeln!(out, "where HOST is the name or address of its machine");
-        }
-    }
 }
 
 /// A path as it can be typed into a shell.

@@ -9,6 +9,8 @@ use crate::cli::{self, Trouble};
 use crate::config::{self, Runtime};
 use crate::daemon::{Daemon, Overrides, signals};
 use crate::exit::{Exit, Failure, Global};
+use crate::service::Service;
+use crate::service::sockets::Sockets;
 use crate::{log, out};
 
 /// Runs this site: takes, keeps and passes on segments until SIGTERM or Ctrl-C
@@ -69,6 +71,8 @@ pub(super) fn flags(
 /// # Errors
 /// When the site cannot start, or its store fails.
 pub fn run(args: &ServeArgs, global: &Global) -> Result<Exit, Trouble> {
+    // Before anything else is opened.
+    let sockets = Sockets::from_env()?;
     let flags = flags(args.runtime, global);
     let layers = cli::layers(&flags);
     let settings = config::load(&cli::file(global)?, &layers)?;
@@ -77,7 +81,9 @@ pub fn run(args: &ServeArgs, global: &Global) -> Result<Exit, Trouble> {
     };
     let logging = log::start(settings.log).map_err(thread)?;
     let record = args.record.clone();
-    let overrides = Overrides { force_fs: args.force_fs, observe: None, record, layers };
+    let (force_fs, service) = (args.force_fs, Service::from_env());
+    let of_signals = service.clone();
+    let overrides = Overrides { force_fs, observe: None, record, service, sockets, layers };
     let daemon = Daemon::start(&settings, overrides)?;
     let stopper = daemon.stopper();
     let node = settings.node.name.clone();
@@ -87,6 +93,7 @@ pub fn run(args: &ServeArgs, global: &Global) -> Result<Exit, Trouble> {
             "stopping: what is in flight is finished first, a second signal cuts it"
         );
         stopper.stop();
+        of_signals.stopping();
     };
     signals::on_stop(stop).map_err(thread)?;
     let rereader = daemon.rereader();
@@ -108,6 +115,7 @@ pub fn run(args: &ServeArgs, global: &Global) -> Result<Exit, Trouble> {
     } else {
         out::note(&ready.line());
     }
+    daemon.tell_ready();
     match daemon.wait()? {
         Ended::Cut => {
             let text =

@@ -102,9 +102,13 @@ pub struct Faults {
     pub file: PathBuf,
     /// Its text, for the excerpts.
     pub text: String,
-    /// At least one.
+    /// At least one, here or below.
     pub faults: Vec<Fault>,
+    /// What is wrong with the files that it names.
+    pub files: Vec<Failure>,
 }
+
+static EMPTY: String = String::new();
 
 impl Faults {
     /// The socket of a site that runs by an earlier reading of this file, as far as the file can be
@@ -131,7 +135,7 @@ impl Faults {
             At::Whole => (2, 0, 0),
         });
         faults.dedup();
-        Faults { file, text, faults }
+        Faults { file, text, faults, files: Vec::new() }
     }
 
     /// A fault that has no place in the text.
@@ -145,7 +149,12 @@ impl Faults {
             help: help.to_owned(),
             at: At::Whole,
         };
-        Faults { file, text: String::new(), faults: vec![fault] }
+        Faults { file, text: String::new(), faults: vec![fault], files: Vec::new() }
+    }
+
+    /// How many there are.
+    fn count(&self) -> usize {
+        self.faults.len() + self.files.len()
     }
 
     /// All faults as a person reads them, with excerpts; ends with a newline.
@@ -156,7 +165,16 @@ impl Faults {
             self.render_one(fault, color, &mut out);
             out.push('\n');
         }
-        let n = self.faults.len();
+        let paint = Paint { on: color };
+        for Failure { code, message, help, .. } in &self.files {
+            let head = paint.red(&format!("error[{code}]"));
+            let _ = writeln!(out, "{head}{}", paint.bold(&format!(": {message}")));
+            if !help.is_empty() {
+                let _ = writeln!(out, "  {} {help}", paint.blue("= help:"));
+            }
+            out.push('\n');
+        }
+        let n = self.count();
         let errors = if n == 1 { "1 error" } else { &format!("{n} errors") };
         let place = if self.file.as_os_str().is_empty() {
             String::new()
@@ -211,16 +229,20 @@ impl Faults {
     /// The same for programs: one object.
     #[must_use]
     pub fn json(&self) -> Json {
-        let errors: Vec<Json> = self.faults.iter().map(|f| self.json_one(f)).collect();
-        let n = errors.len();
+        let of_files = self.files.iter().map(|Failure { code, message, help, .. }| {
+            json!({ "code": code, "key": "", "message": message, "help": help })
+        });
+        let errors: Vec<Json> =
+            self.faults.iter().map(|f| self.json_one(f)).chain(of_files).collect();
+        let (n, failure) = (errors.len(), self.failure());
         json!({
             "schema": "consign.error/1",
-            "code": self.faults.first().map_or("CN0201", |f| f.code.word()),
-            "message": match (n, self.faults.first()) {
-                (1, Some(only)) => only.message.clone(),
+            "code": failure.code,
+            "message": match n {
+                1 => failure.message,
                 _ => format!("{n} errors in {}", self.file.display()),
             },
-            "help": self.faults.first().filter(|_| n == 1).map_or("", |f| &f.help),
+            "help": if n == 1 { failure.help } else { String::new() },
             "file": self.file.display().to_string(),
             "errors": errors,
         })
@@ -248,10 +270,12 @@ impl Faults {
     /// The faults as one failure (exit 78): the first one's code and every message.
     #[must_use]
     pub fn failure(&self) -> Failure {
-        let code = self.faults.first().map_or("CN0201", |f| f.code.word());
-        let all: Vec<&str> = self.faults.iter().map(|f| f.message.as_str()).collect();
-        let help = self.faults.first().map(|f| f.help.clone()).unwrap_or_default();
-        Failure::new(Exit::Config, code, all.join("; ")).help(help)
+        let of_keys = self.faults.iter().map(|f| (f.code.word(), &f.message, &f.help));
+        let of_files = self.files.iter().map(|f| (f.code, &f.message, &f.help));
+        let all: Vec<_> = of_keys.chain(of_files).collect();
+        let messages: Vec<&str> = all.iter().map(|(_, message, _)| message.as_str()).collect();
+        let (code, _, help) = all.first().copied().unwrap_or(("CN0201", &EMPTY, &EMPTY));
+        Failure::new(Exit::Config, code, messages.join("; ")).help(help)
     }
 }
 

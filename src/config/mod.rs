@@ -4,6 +4,7 @@
 //! and what to write instead. What a key takes and means stands in one table, [`keys`]. Values come from
 //! flags, then `CONSIGN_<SECTION>_<KEY>` variables, then the file, then the defaults.
 
+mod credential;
 pub mod effective;
 pub mod explain;
 pub mod fault;
@@ -13,6 +14,7 @@ pub mod reload;
 mod rules;
 pub mod schema;
 mod settings;
+mod sites;
 pub mod template;
 pub mod units;
 pub mod value;
@@ -21,10 +23,12 @@ pub mod walk;
 #[cfg(test)]
 mod tests;
 
-use std::fs::{File, OpenOptions, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::io;
 use std::path::{Path, PathBuf};
+
+use crate::replace::{self, New, NotWritten, Reader};
+
+use consign_core::config::Config;
 
 pub use fault::{Code, Faults};
 pub use settings::{Log, LogFormat, PickupListen, Runtime, Settings, TlsFiles};
@@ -93,23 +97,19 @@ pub fn parse(file: &Path, text: &str, layers: &Layers) -> Result<Settings, Fault
         .map_err(|faults| Faults::new(file.into(), text.to_owned(), faults))
 }
 
-/// Replaces a file's text; a crash leaves the old or the new one.
+/// The files of certificates and key, and what they are judged by, of a configuration that may have faults elsewhere; none
+/// if they cannot be made out themselves.
+#[must_use]
+pub fn files(file: &Path, text: &str, layers: &Layers) -> Option<(TlsFiles, Config)> {
+    settings::files(file, walk::walk(text, layers), layers.credentials.as_deref())
+}
+
+/// Replaces a file's text; a crash leaves the old or the new one, and its mode and owner stay.
 ///
 /// # Errors
 /// When the system refuses; nothing is changed then.
 pub fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let mode = path.metadata()?.permissions().mode() & 0o7777;
-    let new = path.with_extension("toml.new");
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
-    let written = file
-        .write_all(text.as_bytes())
-        .and_then(|()| file.set_permissions(Permissions::from_mode(mode)))
-        .and_then(|()| file.sync_all())
-        .and_then(|()| std::fs::rename(&new, path));
-    if let Err(e) = written {
-        let _ = std::fs::remove_file(&new);
-        return Err(e);
-    }
-    let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(dir)?.sync_all()
+    let of = |e: NotWritten| e.error;
+    let _alone = replace::alone(path).map_err(of)?;
+    replace::replace(&[New { path, text, reader: Reader::Everybody }]).map_err(of)
 }

@@ -4,10 +4,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use consign_core::config::{BufferConfig, Config, PeerConfig, Route, SuccessCondition};
+use consign_core::config::{BufferConfig, Config, SuccessCondition};
 
+use super::credential::{self, Refused};
 use super::fault::{At, Code, Fault};
 use super::rules::{self, Around};
+use super::sites::{names, peer, route, route_faults, share_a_pin, text_of};
 use super::units::{duration, millis, size};
 use super::value::{SOCKET_PATH_MAX, Value};
 use super::walk::{Item, Items, Walked};
@@ -68,12 +70,20 @@ pub struct TlsFiles {
 /// Where pickup clients and nodes connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PickupListen {
-    /// `listen.pickup`
-    pub address: SocketAddr,
-    /// `listen.pickup_tls`, with `auto` decided.
-    pub tls: bool,
+    /// `listen.pickup`; nowhere unless the service manager has a socket for it.
+    pub address: Option<SocketAddr>,
+    /// `listen.pickup_tls`; `None` is `auto`.
+    pub tls: Option<bool>,
     /// `listen.pickup_names`; empty takes the bound address and the certificate's names.
     pub names: Vec<String>,
+}
+
+impl PickupListen {
+    /// Whether these addresses are served with TLS: by itself wherever others can connect.
+    #[must_use]
+    pub fn wants_tls(&self, bound: &[SocketAddr]) -> bool {
+        self.tls.unwrap_or_else(|| bound.iter().any(|address| !address.ip().is_loopback()))
+    }
 }
 
 /// A configuration that was judged and found good.
@@ -93,8 +103,8 @@ pub struct Settings {
     pub admin: PathBuf,
     /// `listen.web`
     pub web: Option<SocketAddr>,
-    /// `[listen]`: where clients and nodes connect, where that is on.
-    pub pickup: Option<PickupListen>,
+    /// `[listen]`: where clients and nodes connect, and how.
+    pub pickup: PickupListen,
     /// `[tls]`
     pub tls: TlsFiles,
     /// `limits.connections`
@@ -126,6 +136,7 @@ pub(super) fn settle(
     settle.faults.append(&mut settle.walked.faults);
     settle.peers_differ();
     settle.listeners_differ();
+    settle.routes_lead_on();
     settle.backoff_order();
     settle.memory_order();
     let tls = ["tls.ca", "tls.cert", "tls.key"].map(|k| settle.path(k, credentials));
@@ -158,6 +169,22 @@ pub(super) fn settle(
         inbox,
         watch,
     })
+}
+
+/// What certificates and key can be judged by, whatever else is wrong: their places, and who the site and its
+/// peers are. None if they are not to be understood themselves.
+pub(super) fn files(
+    file: &Path,
+    walked: Walked,
+    credentials: Option<&Path>,
+) -> Option<(TlsFiles, Config)> {
+    let mut settle = Settle { file, walked, faults: Vec::new() };
+    let keys = ["node.name", "tls.ca", "tls.cert", "tls.key"];
+    if keys.iter().any(|key| settle.text(key).is_empty()) {
+        return None;
+    }
+    let [ca, cert, key] = ["tls.ca", "tls.cert", "tls.key"].map(|k| settle.path(k, credentials));
+    settle.faults.is_empty().then(|| (TlsFiles { ca, cert, key }, settle.node()))
 }
 
 struct Settle<'a> {
@@ -218,16 +245,15 @@ impl Settle<'_> {
             let base = self.file.parent().unwrap_or(Path::new(""));
             return base.join(text);
         };
-        if let (Some(dir), false) = (credentials, name.is_empty() || name.contains('/')) {
-            return dir.join(name);
+        match credential::place(name, credentials) {
+            Ok(path) => return path,
+            Err(Refused { problem, help }) => {
+                let message = format!("`{key}` names the credential {name:?}, but {problem}");
+                let (key, help, at) = (key.to_owned(), help.to_owned(), self.at(key));
+                let label = String::new();
+                self.faults.push(Fault { code: Code::Value, key, message, label, help, at });
+            }
         }
-        let problem = if credentials.is_none() {
-            "$CREDENTIALS_DIRECTORY is not set; the service manager sets it for a service with credentials"
-        } else {
-            "that is not the name of a credential"
-        };
-        let message = format!("`{key}` names the credential `{name}`, but {problem}");
-        self.fault(Code::Value, key, message, String::new(), self.at(key));
         PathBuf::new()
     }
 
@@ -256,8 +282,9 @@ impl Settle<'_> {
     /// Rules for what arrives and what appears; the node gets its part of them.
     fn rules(&mut self, node: &mut Config, data_dir: &Path) -> (Vec<InboxDir>, Vec<WatchRule>) {
         let base = self.file.parent().unwrap_or(Path::new(""));
-        let peers = node.peers.iter().map(|peer| peer.name.clone());
-        let sites = peers.chain(node.routes.iter().map(|route| route.to.clone())).collect();
+        // Those that have something wrong with them are meant all the same.
+        let peers = names(self.list("relay.known_peers"), "name");
+        let sites = [peers, names(self.list("route"), "to")].concat();
         // Where none is named it is the base, and that is told by itself.
         let named = !self.text("node.data_dir").is_empty();
         let data_dir = if named { data_dir } else { Path::new("") };
@@ -297,6 +324,19 @@ impl Settle<'_> {
                 let message = format!("the peer `{name}` has the fingerprint of another peer");
                 self.fault(Code::Double, key, message, "the second one".into(), at.clone());
             }
+        }
+    }
+
+    /// Every route leads to a site of its own, by way of a known peer.
+    fn routes_lead_on(&mut self) {
+        let own = self.text("node.name").to_owned();
+        let peers: Vec<Items> = self.list("relay.known_peers").cloned().collect();
+        let known = names(peers.iter(), "name");
+        // A peer whose name cannot be read may be the one that is meant.
+        let all = known.len() == peers.len();
+        let routes: Vec<Items> = self.list("route").cloned().collect();
+        for fault in route_faults(&routes, &own, &known, all) {
+            self.faults.push(fault);
         }
     }
 
@@ -413,18 +453,18 @@ impl Settle<'_> {
         }
     }
 
-    fn pickup(&self) -> Option<PickupListen> {
-        let address = self.addresses("listen.pickup").first().copied()?;
+    fn pickup(&self) -> PickupListen {
+        let address = self.addresses("listen.pickup").first().copied();
         let tls = match self.text("listen.pickup_tls") {
-            "on" => true,
-            "off" => false,
-            _ => !address.ip().is_loopback(),
+            "on" => Some(true),
+            "off" => Some(false),
+            _ => None,
         };
         let names = match self.value("listen.pickup_names") {
             Some(Value::Texts(names)) => names.clone(),
             _ => Vec::new(),
         };
-        Some(PickupListen { address, tls, names })
+        PickupListen { address, tls, names }
     }
 
     /// The core's own rules, as far as they are not told better above.
@@ -450,49 +490,4 @@ impl Settle<'_> {
         };
         Log { level, format }
     }
-}
-
-/// Whether a peer has one of these fingerprints.
-fn share_a_pin(peer: &Items, value: &Value) -> bool {
-    match (peer.get("fingerprint").map(|item| &item.value), value) {
-        (Some(Value::Pins(theirs)), Value::Pins(pins)) => theirs.iter().any(|p| pins.contains(p)),
-        _ => false,
-    }
-}
-
-fn text_of<'a>(items: &'a Items, key: &str) -> Option<(&'a str, At)> {
-    match items.get(key) {
-        Some(Item { value: Value::Text(text), at }) => {
-            Some((text, at.clone().unwrap_or(At::Whole)))
-        }
-        _ => None,
-    }
-}
-
-fn peer(items: &Items) -> Option<PeerConfig> {
-    let pins = match items.get("fingerprint") {
-        Some(Item { value: Value::Pins(pins), .. }) => pins.as_slice(),
-        _ => &[],
-    };
-    let number = |key| match items.get(key) {
-        Some(Item { value: Value::Number(number), .. }) => *number,
-        _ => None,
-    };
-    let window = match items.get("window") {
-        Some(Item { value: Value::Texts(texts), .. }) => texts.clone(),
-        _ => Vec::new(),
-    };
-    Some(PeerConfig {
-        pin: pins.first().copied(),
-        more_pins: pins.get(1..).unwrap_or_default().to_vec(),
-        inbound_quota: number("inbound_quota"),
-        rate_limit: number("rate_limit"),
-        window,
-        ..PeerConfig::new(text_of(items, "name")?.0, text_of(items, "address")?.0)
-    })
-}
-
-fn route(items: &Items) -> Option<Route> {
-    let text = |key| text_of(items, key).map(|(text, _)| text.to_owned());
-    Some(Route { to: text("to")?, via: text("via")? })
 }

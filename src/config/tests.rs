@@ -1,6 +1,7 @@
 //! Tests of the configuration: whole texts against golden files, rules one by one.
 
 mod operator;
+mod places;
 mod reloads;
 
 use std::path::{Path, PathBuf};
@@ -186,16 +187,19 @@ fn a_window_that_cannot_be_read_is_shown_with_what_is_wrong() {
 #[test]
 fn pickup_has_tls_by_itself_wherever_others_can_listen() {
     let listen = |text: &str| with("listen", text).expect("good").pickup;
-    assert_eq!(listen(""), None);
-    assert_eq!(listen("pickup = \"off\""), None);
-    let tls = |text: &str| listen(text).expect("on").tls;
+    assert_eq!(listen("").address, None);
+    assert_eq!(listen("pickup = \"off\"").address, None);
+    let tls = |text: &str| {
+        let listen = listen(text);
+        listen.wants_tls(&[listen.address.expect("on")])
+    };
     assert!(!tls("pickup = \"127.0.0.1:7410\""));
     assert!(!tls("pickup = \"[::1]:7410\""));
     assert!(tls("pickup = \"0.0.0.0:7410\""));
     assert!(tls("pickup = \"127.0.0.1:7410\"\npickup_tls = \"on\""));
     assert!(!tls("pickup = \"0.0.0.0:7410\"\npickup_tls = \"off\""));
     let named = listen("pickup = \"127.0.0.1:0\"\npickup_names = [\"relay.example\"]");
-    assert_eq!(named.expect("on").names, ["relay.example"]);
+    assert_eq!(named.names, ["relay.example"]);
     let (code, _) = only(with("listen", "pickup = \"relay.example:7410\""));
     assert_eq!(code, Code::Value);
 }

@@ -25,6 +25,8 @@ use consign_core::node::Note;
 
 use crate::config::{Layers, Runtime, Settings};
 use crate::exit::{Exit, Failure};
+use crate::service::Service;
+use crate::service::sockets::Sockets;
 use crate::watch::Watchers;
 pub(crate) use open::not_opened;
 pub use reload::Rereader;
@@ -43,6 +45,10 @@ pub struct Overrides {
     /// Write down everything that goes into the node and comes out of it: a file that does not exist
     /// yet, or a folder in which a new one is made.
     pub record: Option<PathBuf>,
+    /// The service manager that is told how the site does.
+    pub service: Service,
+    /// Sockets that it has opened; they stand in the place of the configuration's addresses.
+    pub sockets: Sockets,
     /// What stands above the file, for when it is read again.
     pub layers: Layers,
 }
@@ -84,8 +90,10 @@ pub struct Daemon {
     ready: Ready,
     admin: PathBuf,
     watchers: Watchers,
-    socket: SocketFile,
+    /// The admin socket's name, where it was made here.
+    socket: Option<SocketFile>,
     rereader: Arc<Rereader>,
+    service: Service,
 }
 
 impl Daemon {
@@ -95,8 +103,9 @@ impl Daemon {
     /// The first thing that does not work; nothing runs then.
     pub fn start(settings: &Settings, overrides: Overrides) -> Result<Daemon, Failure> {
         let began = Instant::now();
+        let service = overrides.service.clone();
         let opened = open::open(settings, overrides)?;
-        let open::Opened { parts, socket, mut ready, watch, rereader } = opened;
+        let open::Opened { parts, admin, socket, mut ready, watch, rereader } = opened;
         let running = match settings.runtime {
             Runtime::Smol => consign_runtime_smol::start(parts),
             Runtime::Std => consign_runtime_std::start(parts),
@@ -105,7 +114,7 @@ impl Daemon {
             let message = format!("the {} runtime cannot start: {e}", settings.runtime.word());
             Failure::new(Exit::Failed, "CN0514", message)
         })?;
-        let watchers = match Watchers::start(&settings.watch, &settings.admin, &watch) {
+        let watchers = match Watchers::start(&settings.watch, &admin, &watch) {
             Ok(watchers) => watchers,
             Err(e) => {
                 running.stop();
@@ -115,8 +124,7 @@ impl Daemon {
             }
         };
         ready.took = began.elapsed();
-        let admin = settings.admin.clone();
-        Ok(Daemon { running, ready, admin, watchers, socket, rereader })
+        Ok(Daemon { running, ready, admin, watchers, socket, rereader, service })
     }
 
     /// How it came up.
@@ -143,6 +151,11 @@ impl Daemon {
         self.rereader.clone()
     }
 
+    /// Tells the service manager that it takes work.
+    pub fn tell_ready(&self) {
+        self.service.ready(self.running.clone(), self.ready.peers);
+    }
+
     /// Asks it to drain and stop.
     pub fn stop(&self) {
         self.watchers.stop();
@@ -155,6 +168,7 @@ impl Daemon {
     /// When the store failed (exit 70).
     pub fn wait(self) -> Result<Ended, Failure> {
         let ended = self.running.wait();
+        self.service.stopping();
         drop(self.watchers);
         drop(self.socket);
         match ended {

@@ -2,6 +2,8 @@
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -27,6 +29,7 @@ use crate::events::Events;
 use crate::exit::{Exit, Failure};
 use crate::inbox::{self, Inbox};
 use crate::page::links::Links;
+use crate::service::sockets::{Place, Sockets};
 use crate::tls::Credentials;
 use crate::watch::WatchStates;
 
@@ -40,7 +43,10 @@ const DEAD_AFTER: Duration = Duration::from_secs(60);
 /// Everything opened.
 pub(super) struct Opened {
     pub(super) parts: Parts,
-    pub(super) socket: SocketFile,
+    /// Path of the admin socket.
+    pub(super) admin: PathBuf,
+    /// Its name, where it was made here.
+    pub(super) socket: Option<SocketFile>,
     pub(super) ready: Ready,
     /// How watched directories are doing, once they are watched.
     pub(super) watch: WatchStates,
@@ -55,11 +61,14 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
     if let Some(warning) = &loaded.warning {
         tracing::warn!(node = name, code = "CN0309", "{warning}");
     }
+    let service = overrides.service.clone();
+    service.starting("opening the ledger");
     let mut options = OpenOptions::new(&settings.data_dir);
     options.ballast_bytes = settings.ballast;
     options.force_fs = overrides.force_fs;
     let (store, recovery) = LmdbStore::open(&options).map_err(|e| not_opened(&e))?;
 
+    service.starting("reading the ledger");
     let (time_high, queued) = (time_high(&recovery), queued(&recovery));
     let recorded = overrides.record.is_some().then(|| recovery.clone());
     let now =
@@ -67,10 +76,12 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
     let node =
         Node::recover(settings.node.clone(), recovery, now).map_err(|e| not_recovered(&e))?;
 
-    let (admin, socket) = socket::listen(&settings.admin)?;
-    let (peers, listen) = bind(&settings.listen, "listen.peers")?;
-    let (web, web_at) = bind(settings.web.as_slice(), "listen.web")?;
-    let pickup = pickup::open(settings, loaded.pickup.clone(), &loaded.own.hosts)?;
+    service.starting("binding its addresses");
+    let sockets = &overrides.sockets;
+    let (admin, at, socket) = admin_socket(settings, sockets)?;
+    let (peers, listen) = listeners(&settings.listen, Place::Peers, sockets)?;
+    let (web, web_at) = listeners(settings.web.as_slice(), Place::Web, sockets)?;
+    let pickup = pickup::open(settings, loaded.pickup.clone(), &loaded.own.hosts, sockets)?;
     let pickup_at = pickup.as_ref().and_then(|p| p.at);
     let (pickup, pickup_session) = pickup.map(|p| (p.parts, p.apply)).unzip();
     let peer_config = Arc::new(RwLock::new(peer_config(settings)));
@@ -104,7 +115,8 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
             session(settings);
         }
     });
-    let rereader = Rereader::new(settings, overrides.layers, &loaded, reloads, apply);
+    let layers = overrides.layers;
+    let rereader = Rereader::new(settings, layers, &loaded, reloads, apply, service.clone());
     let rereader = Arc::new(rereader);
     let drain = settings.node.drain_timeout.as_millis();
     let observe = overrides.observe;
@@ -122,6 +134,7 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
         tap,
         observe: Arc::new(move |note| {
             notes::log(&name, &note);
+            service.note(&note);
             if let Some(observe) = &observe {
                 observe(&note);
             }
@@ -130,7 +143,7 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
         max_connections: files::allow(settings.connections),
         drain_ms: u64::try_from(drain).unwrap_or(u64::MAX),
     };
-    Ok(Opened { parts, socket, ready, watch, rereader })
+    Ok(Opened { parts, admin: at, socket, ready, watch, rereader })
 }
 
 /// What sessions with peers are made by.
@@ -190,7 +203,49 @@ fn host_of(ip: IpAddr) -> String {
     }
 }
 
-pub(super) fn bind(
+/// The admin socket, its path, and its name where it was made here: the service manager keeps its own.
+fn admin_socket(
+    settings: &Settings,
+    sockets: &Sockets,
+) -> Result<(UnixListener, PathBuf, Option<SocketFile>), Failure> {
+    let Some((listener, at)) = sockets.admin() else {
+        let (listener, file) = socket::listen(&settings.admin)?;
+        return Ok((listener, settings.admin.clone(), Some(file)));
+    };
+    let (node, shown) = (settings.node.name.as_str(), at.display());
+    tracing::info!(node, "admin: listening on {shown}, opened by the service manager");
+    if at != settings.admin {
+        let key = settings.admin.display();
+        let text = "commands look for the admin socket at listen.admin";
+        tracing::warn!(node, code = "CN0548", "{text}, {key}; it is {shown}");
+    }
+    Ok((listener, at, None))
+}
+
+/// What the service manager has opened for a place; otherwise what the configuration names.
+pub(super) fn listeners(
+    addresses: &[SocketAddr],
+    place: Place,
+    sockets: &Sockets,
+) -> Result<(Vec<TcpListener>, Vec<SocketAddr>), Failure> {
+    let given = sockets.tcp(place);
+    let word = place.word();
+    if given.is_empty() {
+        return bind(addresses, &format!("listen.{word}"));
+    }
+    let bound: std::io::Result<Vec<SocketAddr>> =
+        given.iter().map(TcpListener::local_addr).collect();
+    let bound = bound.map_err(|e| {
+        let message = format!("the address of a socket for {word} cannot be had: {e}");
+        Failure::new(Exit::Failed, "CN0511", message)
+    })?;
+    for address in &bound {
+        tracing::info!("{word}: listening on {address}, opened by the service manager");
+    }
+    Ok((given, bound))
+}
+
+fn bind(
     addresses: &[SocketAddr],
     key: &str,
 ) -> Result<(Vec<TcpListener>, Vec<SocketAddr>), Failure> {

@@ -7,10 +7,11 @@ use consign_core::driver::{MakeSession, PickupParts, PickupTls};
 use consign_core::http::Limits;
 use consign_core::pickup::{PickupContext, PickupSession};
 
-use super::open::bind;
+use super::open::listeners;
 use super::reload::Apply;
 use crate::config::{PickupListen, Settings};
 use crate::exit::Failure;
+use crate::service::sockets::{Place, Sockets};
 
 /// Pickup where it is on.
 pub(super) struct Opened {
@@ -29,11 +30,15 @@ pub(super) fn open(
     settings: &Settings,
     tls: PickupTls,
     hosts: &[String],
+    sockets: &Sockets,
 ) -> Result<Option<Opened>, Failure> {
-    let Some(listen) = &settings.pickup else { return Ok(None) };
-    let (listeners, bound) = bind(&[listen.address], "listen.pickup")?;
+    let listen = &settings.pickup;
+    let (listeners, bound) = listeners(listen.address.as_slice(), Place::Pickup, sockets)?;
+    if listeners.is_empty() {
+        return Ok(None);
+    }
     let (session, apply) = session(settings, names(listen, &bound, hosts));
-    let tls = listen.tls.then_some(tls);
+    let tls = listen.wants_tls(&bound).then_some(tls);
     let parts = PickupParts { listeners, tls, session };
     Ok(Some(Opened { parts, apply, at: bound.first().copied() }))
 }
@@ -92,8 +97,8 @@ mod tests {
 
     fn listen(names: &[&str]) -> PickupListen {
         PickupListen {
-            address: SocketAddr::from(([0, 0, 0, 0], 0)),
-            tls: false,
+            address: Some(SocketAddr::from(([0, 0, 0, 0], 0))),
+            tls: None,
             names: names.iter().map(|name| (*name).to_owned()).collect(),
         }
     }
@@ -104,5 +109,18 @@ mod tests {
         let hosts = ["alpha".to_owned(), "localhost".to_owned()];
         assert_eq!(names(&listen(&[]), &bound, &hosts), ["127.0.0.1:7410", "alpha", "localhost"]);
         assert_eq!(names(&listen(&["Relay.Example"]), &bound, &hosts), ["relay.example"]);
+    }
+
+    #[test]
+    fn tls_is_for_what_others_can_reach_unless_the_operator_says_otherwise() {
+        let at = |ip: [u8; 4]| SocketAddr::from((ip, 7410));
+        let (here, everywhere) = (at([127, 0, 0, 1]), at([0, 0, 0, 0]));
+        let mut listen = listen(&[]);
+        assert!(!listen.wants_tls(&[here]));
+        assert!(listen.wants_tls(&[here, everywhere]));
+        listen.tls = Some(false);
+        assert!(!listen.wants_tls(&[everywhere]));
+        listen.tls = Some(true);
+        assert!(listen.wants_tls(&[here]));
     }
 }

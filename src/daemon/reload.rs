@@ -21,12 +21,13 @@ use crate::config::effective::{Shown, effective, settled};
 use crate::config::reload::{Difference, compare};
 use crate::config::{self, Code, Faults, Layers, Settings, TlsFiles};
 use crate::exit::Failure;
+use crate::service::Service;
 use crate::tls::identity::date;
 use crate::tls::{Credentials, Judged, Live, Shown as Certificates};
 use crate::{log, tls};
 
-/// How often the files of certificate and key are looked at.
-const LOOK: Duration = Duration::from_secs(2);
+/// How often the files of certificate and key are looked at: seldom enough not to keep a processor awake.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// What new sessions are made by, as it is now.
 pub(super) type Shared<T> = Arc<RwLock<T>>;
@@ -45,6 +46,7 @@ struct Inner {
     live: Live,
     reloads: Reloads,
     apply: Apply,
+    service: Service,
     now: Mutex<Present>,
     wanted: Mutex<Wanted>,
     changed: Condvar,
@@ -130,6 +132,7 @@ impl Rereader {
         loaded: &tls::Loaded,
         reloads: Reloads,
         apply: Apply,
+        service: Service,
     ) -> Rereader {
         // Settings that were not read from a file have nothing to be compared with: everything counts as changed then.
         let text = config::read(&settings.file).unwrap_or_default();
@@ -148,6 +151,7 @@ impl Rereader {
             live: loaded.live.clone(),
             reloads,
             apply,
+            service,
             now: Mutex::new(now),
             wanted: Mutex::default(),
             changed: Condvar::new(),
@@ -210,16 +214,23 @@ impl Inner {
     }
 
     fn reload(&self, number: u64) {
+        self.service.reloading();
         let mut now = lock(&self.now);
+        let mut outcome = Ok(());
         let (report, config, renew) = match self.judge(&now) {
             Ok(judgement) => self.swap(&mut now, judgement),
-            Err(refused) => (self.refuse(&now, &refused), None, false),
+            Err(refused) => {
+                outcome = Err(refused.failure().code);
+                (self.refuse(&now, &refused), None, false)
+            }
         };
+        let outcome = outcome.map(|()| now.settings.node.peers.len());
         drop(now);
         if number > 0 {
             self.reloads.report(number, report);
         }
         self.tell(number, config, renew);
+        self.service.reloaded(outcome);
     }
 
     fn tell(&self, reload: u64, config: Option<Config>, renew: bool) {

@@ -80,6 +80,13 @@ fn prepared(rule: &InboxDir, job: &ExportJob, name: &str, run: u32) -> std::io::
     let dir = std::path::absolute(&rule.dir)?;
     let mut command = Command::new(program);
     command.args(arguments).current_dir(&dir).stdin(Stdio::null()).process_group(0);
+    // What the service manager says to this process is not for its commands.
+    for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
+        command.env_remove(name);
+    }
+    for name in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"] {
+        command.env_remove(name);
+    }
     command.env("CONSIGN_EXPORT_ID", format!("{:016x}-{}", job.rule.0, job.seq));
     command.env("CONSIGN_FILE", dir.join(name)).env("CONSIGN_NAME", &job.meta.name);
     // A shard has neither.

@@ -136,13 +136,22 @@ impl Credentials {
     /// # Errors
     /// The file that cannot be used, and why (exit 78).
     pub fn read(files: &TlsFiles) -> Result<Credentials, Failure> {
-        refuse_exposed(&files.key)?;
-        let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?).map_err(|e| {
-            let message = format!("{} holds no private key in PEM: {e}", files.key.display());
-            failure("CN0312", message)
-        })?;
+        let key = private_key(&files.key)?;
         let roots = certificates(&files.ca)?;
         Ok(Credentials { roots, chain: certificates(&files.cert)?, key })
+    }
+
+    /// Everything that is wrong with the files, each by itself; if nothing is, with what they are together.
+    #[must_use]
+    pub fn faults(files: &TlsFiles, config: &Config) -> Vec<Failure> {
+        let [ca, cert] = [&files.ca, &files.cert].map(|path| certificates(path).map(drop));
+        let key = private_key(&files.key).map(drop);
+        let found: Vec<Failure> = [ca, cert, key].into_iter().filter_map(Result::err).collect();
+        if !found.is_empty() {
+            return found;
+        }
+        let together = Credentials::read(files).and_then(|read| read.setup(config));
+        together.err().into_iter().collect()
     }
 
     /// The same from texts in PEM, for sites that have no files.
@@ -269,6 +278,14 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Failure
             Err(failure("CN0312", message))
         }
     }
+}
+
+/// A key that only those can read who may.
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Failure> {
+    refuse_exposed(path)?;
+    PrivateKeyDer::from_pem_slice(&read(path)?).map_err(|e| {
+        failure("CN0312", format!("{} holds no private key in PEM: {e}", path.display()))
+    })
 }
 
 fn refuse_exposed(key: &Path) -> Result<(), Failure> {

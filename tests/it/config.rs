@@ -160,3 +160,39 @@ fn a_file_is_put_in_order_once_and_keeps_its_mode() {
     assert_eq!(code(&config(&site, &["fmt"])), Some(78));
     assert_eq!(fs::read_to_string(&file).expect("it is there"), "[node]\nname =\n");
 }
+
+#[test]
+fn files_and_routes_that_are_wrong_are_told_with_the_keys() {
+    let site = made();
+    let text = fs::read_to_string(site.config()).expect("there");
+    let broken = format!("{text}\n[[route]]\nto = \"far\"\nvia = \"gone\"\n")
+        .replace("# max_retries = 8", "max_retries = 0  ");
+    assert_ne!(broken.find("max_retries = 0"), None, "{broken}");
+    fs::write(site.config(), broken).expect("written");
+    fs::remove_file(site.dir.join("ca.pem")).expect("removed");
+    fs::write(site.dir.join("node.pem"), "nothing").expect("written");
+    let output = config(&site, &["check"]);
+    assert_eq!(code(&output), Some(78), "{output:?}");
+    let said_text = said(&output.stderr);
+    for part in
+        ["max_retries", "names \"gone\"", "ca.pem cannot be read", "node.pem holds no", "4 errors"]
+    {
+        assert!(said_text.contains(part), "{part}: {said_text}");
+    }
+    let output = config(&site, &["check", "--json"]);
+    let error: Value = serde_json::from_slice(&output.stderr).expect("one object");
+    let codes: Vec<&str> = error["errors"]
+        .as_array()
+        .expect("errors")
+        .iter()
+        .filter_map(|e| e["code"].as_str())
+        .collect();
+    assert_eq!(codes, ["CN0206", "CN0209", "CN0311", "CN0312"], "{error}");
+    let output = config(&site, &["check", "--no-files"]);
+    assert!(said(&output.stderr).contains("2 errors"), "{output:?}");
+    // The keys are right again: the files are told all at once, too.
+    fs::write(site.config(), text).expect("written");
+    let output = config(&site, &["check"]);
+    assert_eq!(code(&output), Some(78), "{output:?}");
+    assert!(said(&output.stderr).contains("2 errors"), "{output:?}");
+}

@@ -23,6 +23,7 @@ mod refuse;
 mod reload;
 mod resume;
 mod routes;
+mod service;
 mod site;
 mod verbs;
 mod wait;

@@ -218,7 +218,8 @@ fn a_pair_is_replaced_half_by_half_without_a_gap() {
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("set");
         wait::until_true("the new pair", || own(&beta)["fingerprint"] == new.as_str());
         assert_eq!(beta.status()["certificate_files"], "");
-        assert!(beta.log().contains("certificate and key are new"), "{}", beta.log());
+        let new_pair = || beta.log().contains("certificate and key are new");
+        wait::until_true("it to be logged", new_pair);
         // A session made from now on shows the new one, which alpha takes as well.
         alpha.stop();
         alpha.serve();

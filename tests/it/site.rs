@@ -155,7 +155,6 @@ impl Site {
 
     /// Starts it, without waiting.
     pub(crate) fn start(&mut self) {
-        assert!(self.child.is_none(), "{} is served already", self.name);
         let log = OpenOptions::new().create(true).append(true).open(self.log_file());
         let log = log.expect("a log file");
         let mut command = self.serve_command();
@@ -163,6 +162,12 @@ impl Site {
             disk.under(&mut command);
         }
         command.stdout(log.try_clone().expect("a second handle")).stderr(log);
+        self.start_as(command);
+    }
+
+    /// Starts it by a command of the test's own.
+    pub(crate) fn start_as(&mut self, mut command: Command) {
+        assert!(self.child.is_none(), "{} is served already", self.name);
         self.child = Some(command.spawn().expect("the binary runs"));
     }
 

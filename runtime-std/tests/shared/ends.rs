@@ -8,14 +8,16 @@ use std::time::Duration;
 use consign_core::driver::{Ended, MakeSession};
 use consign_core::id::TransferNo;
 use consign_core::link::Timeouts;
-use consign_core::node::{Answer, Question};
+use consign_core::node::{Answer, Note, Question};
 use consign_core::session::{Session, SessionCommand, SessionEvent, SessionInput, SessionOut};
 use consign_core::time::{Instant, Now};
 use rustls::{ServerConnection, StreamOwned};
 
 use crate::shared::pki::Ca;
 use crate::shared::sessions::Echo;
-use crate::shared::support::{Beta, PATIENCE, Setting, listen, read_to_end, round_trip};
+use crate::shared::support::{
+    Beta, PATIENCE, Setting, client, listen, parts, read_to_end, round_trip,
+};
 
 #[test]
 fn a_known_peer_is_dialled() {
@@ -212,4 +214,42 @@ fn a_store_that_fails_halts_the_run() {
     let beta = Beta::start(Setting { store, ..Setting::default() });
     let ended = beta.running.wait();
     assert!(matches!(&ended, Ended::Halted(why) if why.contains("the disk is gone")), "{ended:?}");
+}
+
+#[test]
+fn a_node_with_nothing_to_do_makes_turns_when_it_is_asked_and_a_stuck_one_does_not() {
+    let ca = Ca::new();
+    let (entered, is_in) = mpsc::channel();
+    let (leave, may_leave) = mpsc::channel();
+    let may_leave = Mutex::new(may_leave);
+    let observe = Arc::new(move |note: &Note| {
+        if matches!(note, Note::Unwelcome { .. }) {
+            entered.send(()).unwrap();
+            may_leave.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+        }
+    });
+    let parts = parts(&ca, Arc::default(), observe);
+    let peers = parts.peers[0].local_addr().unwrap();
+    let running = crate::runtime::start_with(parts, Timeouts::default()).unwrap();
+    let turns = || running.pulse();
+    let moves_on_from = |before: u64| {
+        let patience = std::time::Instant::now() + PATIENCE;
+        while turns() == before {
+            assert!(std::time::Instant::now() < patience, "no turn after {before}");
+            std::thread::yield_now();
+        }
+    };
+    moves_on_from(turns());
+    moves_on_from(turns());
+    // Somebody without a certificate is turned away, which is told, and whoever is told does not come back.
+    let mut stranger = client(peers, &ca, None, &[b"consign/1"]);
+    let _ = stranger.write_all(b"hello").and_then(|()| stranger.flush());
+    is_in.recv_timeout(PATIENCE).unwrap();
+    let stuck = turns();
+    assert_eq!([turns(), turns(), turns()], [stuck; 3]);
+    leave.send(()).unwrap();
+    moves_on_from(stuck);
+    running.stop();
+    assert_eq!(running.wait(), Ended::Drained);
+    assert_eq!(turns(), turns());
 }

@@ -11,7 +11,7 @@ use crate::cmd::init::shown;
 use crate::cmd::screen::Screen;
 use crate::exit::{Exit, Failure};
 
-/// How long a running site may take to see new files; it looks every two seconds.
+/// How long a running site may take to see new files; it looks every five seconds.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Time between two questions.
 const LOOK: Duration = Duration::from_millis(100);

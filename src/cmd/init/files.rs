@@ -21,19 +21,21 @@ pub(super) struct Made {
 }
 
 impl Made {
-    /// Makes the directories, after looking whether anything is in the way.
-    pub(super) fn begin(dir: &Path, own_authority: bool) -> Result<Made, Failure> {
+    /// Makes the directories, after looking whether anything is in the way; `bare` is without configuration and data.
+    pub(super) fn begin(dir: &Path, own_authority: bool, bare: bool) -> Result<Made, Failure> {
         let authority: &[&str] = if own_authority { &["ca.key"] } else { &[] };
-        let names = ["ca.pem", "node.key", "node.pem", FILE_NAME];
+        let names = ["ca.pem", "node.key", "node.pem"];
+        let config: &[&str] = if bare { &[] } else { &[FILE_NAME] };
         let mut there: Vec<String> = names
             .iter()
             .chain(authority)
+            .chain(config)
             .map(|name| dir.join(name))
             .filter(|path| path.symlink_metadata().is_ok())
             .map(|path| path.display().to_string())
             .collect();
         let data = dir.join(DATA);
-        if data.symlink_metadata().is_ok() && !is_empty_dir(&data) {
+        if !bare && data.symlink_metadata().is_ok() && !is_empty_dir(&data) {
             there.push(data.display().to_string());
         }
         if !there.is_empty() {
@@ -45,7 +47,9 @@ impl Made {
         let mut made =
             Made { dir: dir.to_path_buf(), files: Vec::new(), dirs: Vec::new(), kept: false };
         made.make_dir(dir, 0o755)?;
-        made.make_dir(&data, 0o700)?;
+        if !bare {
+            made.make_dir(&data, 0o700)?;
+        }
         Ok(made)
     }
 

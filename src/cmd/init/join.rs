@@ -48,7 +48,7 @@ impl Plan {
         let pair = pki::request(&self.name, &args.host)?;
         let key = worded(&Request::read(&pair.certificate)?.key);
         let csr = format!("{}.csr", self.name);
-        let mut made = Made::begin(&self.dir, false)?;
+        let mut made = Made::begin(&self.dir, false, false)?;
         made.secret("node.key.next", &pair.key)?;
         made.public(&csr, &pair.certificate)?;
         made.public(CARD, &format!("{card}\n"))?;

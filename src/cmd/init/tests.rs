@@ -213,3 +213,25 @@ fn paths_are_shown_as_they_can_be_typed() {
     assert_eq!(shown(Path::new("a/b-c_1/")), "a/b-c_1");
     assert_eq!(shown(Path::new("it's here")), "'it'\\''s here'");
 }
+
+#[test]
+fn keys_and_certificates_can_be_made_for_a_configuration_that_is_there() {
+    let root = tempfile::tempdir().expect("a directory");
+    let (etc, pki) = (root.path().join("etc"), root.path().join("etc/pki"));
+    std::fs::create_dir(&etc).expect("made");
+    let args = InitArgs { no_config: true, name: Some("alpha".into()), ..args(&pki) };
+    let said = text(&args);
+    let names: Vec<String> = everything(&pki).into_keys().collect();
+    let expected = ["ca.key", "ca.pem", "node.key", "node.pem"];
+    assert_eq!(names, expected.map(|name| pki.join(name).display().to_string()));
+    // What it says makes a configuration.
+    let (_, lines) = said.split_once("configuration says:\n").expect("lines");
+    let (lines, card) = lines.split_once("\n\nIts card").expect("a card");
+    assert!(card.contains("alpha"), "{card}");
+    let lines = lines.replace("[tls]", "data_dir = \"data\"\n[tls]");
+    std::fs::write(etc.join("consign.toml"), lines).expect("written");
+    let (_, loaded) = load(&etc);
+    assert_eq!(loaded.own.name, "alpha");
+    let failure = init(&args).expect_err("they are there");
+    assert_eq!(failure.code, "CN0322");
+}

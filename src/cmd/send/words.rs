@@ -80,18 +80,24 @@ fn down(names: &[String], peers: &[Peer]) -> Vec<String> {
 
 /// Which peers there are, for somebody who named one that there is not.
 pub(super) fn meant(to: &[String], peers: &[Peer]) -> String {
-    let unknown = to.iter().filter(|name| !peers.iter().any(|peer| peer.name == **name));
-    let near = unknown
-        .flat_map(|name| peers.iter().map(move |p| (strsim::damerau_levenshtein(name, &p.name), p)))
+    let known: Vec<&Peer> = peers.iter().filter(|peer| peer.known).collect();
+    let unknown = || to.iter().filter(|name| !known.iter().any(|peer| peer.name == **name));
+    if let Some(gone) = unknown().find(|name| peers.iter().any(|peer| peer.name == **name)) {
+        return format!(
+            "{gone} was taken out of relay.known_peers; add it there again to send to it"
+        );
+    }
+    let near = unknown()
+        .flat_map(|name| known.iter().map(move |p| (strsim::damerau_levenshtein(name, &p.name), p)))
         .filter(|(distance, peer)| *distance <= peer.name.chars().count().div_ceil(3))
         .min_by_key(|(distance, _)| *distance);
-    match (near, peers) {
+    match (near, known.as_slice()) {
         (Some((_, peer)), _) => format!("a peer with a similar name exists: {}", peer.name),
         (None, []) => {
             "this site has no peers; add them under relay.known_peers, or a [[route]]".into()
         }
-        (None, peers) => {
-            let names: Vec<&str> = peers.iter().take(20).map(|p| p.name.as_str()).collect();
+        (None, known) => {
+            let names: Vec<&str> = known.iter().take(20).map(|p| p.name.as_str()).collect();
             format!("known peers and routes: {}", names.join(", "))
         }
     }

@@ -84,7 +84,7 @@ fn peers_that_are_down_are_named() {
 
 #[test]
 fn a_name_that_is_nearly_right_is_suggested() {
-    let peers = ["beta", "gamma"].map(|n| Peer { name: n.into(), ..Peer::default() });
+    let peers = ["beta", "gamma"].map(|n| Peer { name: n.into(), known: true, ..Peer::default() });
     let beta = "a peer with a similar name exists: beta";
     for wrong in ["bta", "bera", "ebta", "beta2"] {
         assert_eq!(meant(&names(&["gamma", wrong]), &peers), beta, "{wrong}");
@@ -131,4 +131,16 @@ fn how_it_ended() {
         line,
         "Queued    3fa9c17be204  still, when the wait ran out  (delta: queued, too_large)"
     );
+}
+
+#[test]
+fn a_peer_that_was_taken_out_is_not_called_known() {
+    let peer = |name: &str, known| Peer { name: name.into(), known, ..Peer::default() };
+    let peers = [peer("beta", true), peer("gone", false)];
+    assert_eq!(meant(&names(&["omega"]), &peers), "known peers and routes: beta");
+    assert_eq!(meant(&names(&["gane"]), &peers), "known peers and routes: beta");
+    let text = "gone was taken out of relay.known_peers; add it there again to send to it";
+    assert_eq!(meant(&names(&["beta", "gone"]), &peers), text);
+    assert!(meant(&names(&["gone"]), &peers[1..]).starts_with("gone was taken out"));
+    assert!(meant(&names(&["beta"]), &peers[1..]).starts_with("this site has no peers"));
 }
