@@ -171,7 +171,7 @@ fn commits(rounds: usize, table: &mut Table) -> Res<()> {
         for (rows, rates) in BATCHES.iter().zip(&mut rates) {
             let commit = || {
                 number += 1;
-                disk.commit(batch(number, *rows))
+                disk.commit(batch(number, *rows)).map(drop)
             };
             rates.push(per_second(commit)?);
         }

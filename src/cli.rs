@@ -88,6 +88,8 @@ enum Command {
     Storage(cmd::storage::StorageArgs),
     /// Shows what happens at the site, as it happens
     Events(cmd::events::EventsArgs),
+    /// Says whether the site is well, against thresholds: for Nagios, Prometheus and scripts
+    Check(cmd::check::CheckArgs),
     /// Shows the site on the whole terminal, again and again
     Top(cmd::top::TopArgs),
     /// Prints a link to the web page that may retry dead letters; it opens once
@@ -263,6 +265,7 @@ fn dispatch(command: Command, global: &Global, socket: Option<PathBuf>) -> Resul
         Command::Shape(args) => cmd::shape::run(args, global, &at()?)?,
         Command::Quota(args) => cmd::quota::run(args, global, &at()?)?,
         Command::Storage(args) => cmd::storage::run(args, global, &at()?)?,
+        Command::Check(args) => cmd::check::run(&args, global, at())?,
         Command::Events(args) => cmd::events::run(args, global, &at()?)?,
         Command::Top(args) => cmd::top::run(args, global, &at()?)?,
         Command::Page => cmd::page::run(global, &at()?)?,

@@ -14,6 +14,7 @@ pub mod exit;
 pub mod human;
 pub mod inbox;
 pub mod log;
+pub mod meters;
 pub mod out;
 pub mod page;
 pub mod pickup;

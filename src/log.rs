@@ -3,18 +3,24 @@
 //! The node's own thread logs, so no call here may wait: lines go through a bounded queue to a thread
 //! of their own. When standard error is slower than the node, lines are dropped and counted.
 
+mod json;
+
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Registry, reload};
 
 use crate::config::{Log, LogFormat};
+
+pub use json::of_node;
 
 /// Most bytes of lines that wait to be written.
 const WAITING_MAX: usize = 1 << 20;
@@ -50,7 +56,7 @@ pub fn start(log: Log) -> io::Result<Logging> {
         LogFormat::Text => false,
         LogFormat::Json => true,
     };
-    let lines = Arc::new(Lines::default());
+    let lines = Arc::new(Lines { json, ..Lines::default() });
     let for_thread = lines.clone();
     std::thread::Builder::new()
         .name("log".into())
@@ -59,11 +65,10 @@ pub fn start(log: Log) -> io::Result<Logging> {
     let format = tracing_subscriber::fmt::layer()
         .with_writer(Writer(lines.clone()))
         .with_ansi(terminal && anstream::ColorChoice::global() != anstream::ColorChoice::Never);
-    let base = tracing_subscriber::registry().with(level);
+    let base = tracing_subscriber::registry().with(level).with(Counting);
     // An error means that somebody (a test, the demo) has set up logging before.
     let started = if json {
-        let format = format.json().flatten_event(true);
-        base.with(format.with_current_span(false).with_span_list(false)).try_init()
+        base.with(format.event_format(json::Flat)).try_init()
     } else {
         base.with(format.with_target(false)).try_init()
     };
@@ -71,6 +76,33 @@ pub fn start(log: Log) -> io::Result<Logging> {
         let _ = LEVEL.set(handle);
     }
     Ok(Logging { lines, json })
+}
+
+/// Lines since the start, in the order of [`LEVELS`].
+static COUNTS: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
+const LEVELS: [(Level, &str); 5] = [
+    (Level::ERROR, "error"),
+    (Level::WARN, "warn"),
+    (Level::INFO, "info"),
+    (Level::DEBUG, "debug"),
+    (Level::TRACE, "trace"),
+];
+
+/// Lines since the process began, by level; those below the level that is written are not counted.
+pub fn counts() -> impl Iterator<Item = (&'static str, u64)> {
+    LEVELS.iter().zip(&COUNTS).map(|((_, word), count)| (*word, count.load(Relaxed)))
+}
+
+/// Counts lines by level, whether standard error takes them or not.
+struct Counting;
+
+impl<S: Subscriber> Layer<S> for Counting {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let at = LEVELS.iter().position(|(level, _)| level == event.metadata().level());
+        if let Some(count) = at.and_then(|at| COUNTS.get(at)) {
+            count.fetch_add(1, Relaxed);
+        }
+    }
 }
 
 /// What lets the least level be changed.
@@ -85,6 +117,7 @@ pub fn set_level(level: tracing::Level) {
 
 #[derive(Default)]
 struct Lines {
+    json: bool,
     waiting: Mutex<Waiting>,
     changed: Condvar,
 }
@@ -135,7 +168,8 @@ impl Lines {
                 let _ = out.write_all(line);
             }
             if dropped > 0 {
-                let _ = writeln!(out, "{dropped} log lines were dropped: standard error is slow");
+                let text = format!("{dropped} log lines were dropped: standard error is slow");
+                let _ = writeln!(out, "{}", if self.json { json::warning(&text) } else { text });
             }
             let _ = out.flush();
             self.lock().writing = false;
@@ -175,16 +209,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_come_out_in_order_and_overflow_is_counted() {
-        let lines = Lines::default();
+    fn lines_are_counted_at_the_levels_that_are_written() {
+        let count = |word: &str| counts().find(|(w, _)| *w == word).map_or(0, |(_, count)| count);
+        let subscriber = tracing_subscriber::registry().with(LevelFilter::WARN).with(Counting);
+        let before = (count("warn"), count("error"), count("trace"));
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::warn!(code = "CN0501", "x");
+            tracing::error!(code = "CN0501", "x");
+            tracing::trace!("x");
+        });
+        // Other tests of this process may log too.
+        assert!(count("warn") > before.0 && count("error") > before.1);
+        assert_eq!(count("trace"), before.2);
+    }
+
+    /// What comes out when a line in the middle is too long to wait.
+    fn overflown(json: bool) -> String {
+        let lines = Lines { json, ..Lines::default() };
         lines.push(b"one\n");
         lines.push(&vec![b'x'; WAITING_MAX]);
         lines.push(b"two\n");
         lines.lock().closed = true;
         let mut out = Vec::new();
         lines.write_to(&mut out);
-        let text = String::from_utf8(out).expect("text");
-        assert_eq!(text, "one\ntwo\n1 log lines were dropped: standard error is slow\n");
         lines.flush(Duration::from_secs(10));
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn lines_come_out_in_order_and_overflow_is_counted() {
+        let text = overflown(false);
+        assert_eq!(text, "one\ntwo\n1 log lines were dropped: standard error is slow\n");
+        let text = overflown(true);
+        let last = text.lines().last().expect("a line");
+        let object: serde_json::Value = serde_json::from_str(last).expect("JSON");
+        assert_eq!((&object["level"], &object["code"]), (&"WARN".into(), &"CN0567".into()));
     }
 }

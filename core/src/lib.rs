@@ -35,6 +35,7 @@ mod handover;
 pub mod hash;
 #[cfg(feature = "serde")]
 mod hexed;
+pub mod histogram;
 pub mod http;
 pub mod id;
 pub mod inbox;

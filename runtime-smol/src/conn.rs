@@ -124,7 +124,7 @@ pub(crate) async fn serve(
             deliver(&context, &mailbox, &mut conn, context.clock.now());
         }));
         if ended.is_err() {
-            tracing::error!(conn = %conn.id(), "a connection could not be ended");
+            tracing::error!(conn = %conn.id(), code = "CN0552", "a connection could not be ended");
         }
     }
     context.table.remove(mailbox.id());

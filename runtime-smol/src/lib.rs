@@ -172,7 +172,7 @@ fn finish(context: &Context) {
     if !context.table.wait_empty(GOODBYES) {
         context.table.end(Ending::Cut);
         if !context.table.wait_empty(GOODBYES) {
-            tracing::error!(left = context.table.live(), "connections do not end");
+            tracing::error!(left = context.table.live(), code = "CN0551", "connections do not end");
         }
     }
     context.workers.stop();
@@ -226,7 +226,7 @@ impl Running for Run {
         let ended = self.done.wait();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Err(_)) = thread.map(JoinHandle::join) {
-            tracing::error!("the node's thread panicked at its end");
+            tracing::error!(code = "CN0547", "the node's thread panicked at its end");
         }
         ended
     }

@@ -225,7 +225,7 @@ impl Complaint {
         let now = context.clock.now().mono;
         if self.0.is_none_or(|last| now.since(last) >= COMPLAIN_EVERY) {
             self.0 = Some(now);
-            tracing::warn!(%why, "{what}");
+            tracing::warn!(%why, code = "CN0550", "{what}");
         }
     }
 }

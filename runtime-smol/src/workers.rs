@@ -55,7 +55,7 @@ impl Workers {
         self.over.set();
         for thread in std::mem::take(&mut *self.lock()) {
             if thread.join().is_err() {
-                tracing::error!("a worker panicked");
+                tracing::error!(code = "CN0547", "a worker panicked");
             }
         }
     }

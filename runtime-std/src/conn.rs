@@ -114,7 +114,7 @@ pub(crate) fn serve(context: &Context, mailbox: &Arc<Mailbox>, socket: Socket, m
             deliver(context, mailbox, &mut conn, context.clock.now());
         }));
         if ended.is_err() {
-            tracing::error!(conn = %conn.id(), "a connection could not be ended");
+            tracing::error!(conn = %conn.id(), code = "CN0552", "a connection could not be ended");
         }
     }
     context.table.remove(mailbox.id());

@@ -220,7 +220,7 @@ impl Running for Run {
         let ended = self.done.wait();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Err(_)) = thread.map(JoinHandle::join) {
-            tracing::error!("the node's thread panicked at its end");
+            tracing::error!(code = "CN0547", "the node's thread panicked at its end");
         }
         ended
     }

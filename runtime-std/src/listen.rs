@@ -134,7 +134,7 @@ pub(crate) fn accept(context: &Arc<Context>, listener: &Listener, stop: &Wake) {
             Ok(found) if !found.readable => continue,
             Ok(_) => {}
             Err(error) => {
-                tracing::error!(%error, "cannot wait for connections");
+                tracing::error!(%error, code = "CN0553", "cannot wait for connections");
                 return;
             }
         }
@@ -250,7 +250,7 @@ impl Complaint {
         let now = context.clock.now().mono;
         if self.0.is_none_or(|last| now.since(last) >= COMPLAIN_EVERY) {
             self.0 = Some(now);
-            tracing::warn!(%why, "{what}");
+            tracing::warn!(%why, code = "CN0550", "{what}");
         }
     }
 }

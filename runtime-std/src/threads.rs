@@ -42,7 +42,7 @@ impl Threads {
         let handles = std::mem::take(&mut self.lock().1);
         for handle in handles.into_values() {
             if handle.join().is_err() {
-                tracing::error!("a thread panicked");
+                tracing::error!(code = "CN0547", "a thread panicked");
             }
         }
     }

@@ -50,6 +50,7 @@ pub mod exports;
 pub mod ledger;
 pub mod lists;
 mod metrics;
+mod oldest;
 pub mod pickup;
 mod refusal;
 pub mod reloads;
@@ -70,6 +71,7 @@ use consign_core::http::Limits;
 use consign_core::ledger::keys_upkeep::RuleId;
 
 use crate::events::Events;
+use crate::meters::Meters;
 use crate::page::links::Links;
 use crate::watch::WatchStates;
 
@@ -99,6 +101,8 @@ pub struct AdminContext {
     pub watch: WatchStates,
     /// What has happened lately.
     pub events: Events,
+    /// What the process counts.
+    pub meters: Meters,
     /// Names besides `localhost`, `127.0.0.1` and `[::1]` under which the page may be asked for.
     pub web_names: Vec<String>,
     /// Where the page is, if anywhere.

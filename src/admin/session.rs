@@ -15,7 +15,7 @@ use bytes::Bytes;
 use consign_core::code::Goodbye;
 use consign_core::http::{Conn, Event, Held, Length, Method, Request};
 use consign_core::id::{BlobNo, Handle, Seq, TransferNo};
-use consign_core::node::Question;
+use consign_core::node::{self, Question};
 use consign_core::session::{ConnInfo, Session, SessionEvent, SessionInput, SessionOut, Spoken};
 use consign_core::store::{StoreEvent, StoreFault};
 use consign_core::time::{Instant, Now};
@@ -49,6 +49,8 @@ enum Task {
     Ask(TransferNo, Route),
     /// The ledger.
     Query(TransferNo, Route),
+    /// The ledger, on what the node has in memory of peers only.
+    Oldest(TransferNo, Route, Box<node::Status>),
     /// The node's word on how far a segment is.
     Progress(TransferNo, Box<Segment>),
     /// The body of an act on its way in, and whether it is about pickup.
@@ -266,6 +268,9 @@ impl AdminSession {
     ) {
         let route = match std::mem::replace(&mut self.task, Task::Idle) {
             Task::Query(asked, route) if asked == ticket => route,
+            Task::Oldest(asked, route, status) if asked == ticket => {
+                return self.status_read(now, &route, *status, answer, out);
+            }
             other => {
                 self.task = other;
                 return;
@@ -373,6 +378,7 @@ impl AdminSession {
             Task::Download(_)
             | Task::Ask(..)
             | Task::Query(..)
+            | Task::Oldest(..)
             | Task::Progress(..)
             | Task::Act(_)
             | Task::PickupAct(..) => true,
@@ -391,7 +397,10 @@ impl Session for AdminSession {
     fn step(&mut self, now: Now, input: SessionInput<'_>, out: &mut SessionOut) {
         self.spoken.begin(&out.bytes);
         match input {
-            SessionInput::Open => self.conn = Conn::new(limits(&self.context, &self.info), now),
+            SessionInput::Open => {
+                let conn = Conn::new(limits(&self.context, &self.info), now);
+                self.conn = conn.telling(Some(self.context.meters.rpc()), &self.info.remote);
+            }
             SessionInput::Bytes(bytes) => self.bytes(now, bytes, out),
             SessionInput::Eof => self.conn.eof(),
             SessionInput::Room(room) => {
@@ -440,6 +449,7 @@ impl Session for AdminSession {
             | Task::PickupAct(..)
             | Task::Ask(..)
             | Task::Query(..)
+            | Task::Oldest(..)
             | Task::Progress(..)
             | Task::Events(_)
             | Task::Download(_) => true,

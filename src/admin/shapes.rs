@@ -324,7 +324,8 @@ pub struct Peer {
     pub opens_at: Option<String>,
     /// Due time of its oldest waiting delivery in memory.
     pub next_due: Option<String>,
-    /// Accept time of its oldest waiting delivery in memory.
+    /// Accept time of the oldest segment it is owed: in `consign.status/1` of those in memory, in `consign.peers/1` as the
+    /// ledger has it.
     pub oldest: Option<String>,
     /// Last trouble, for people; may be empty.
     pub last_error: String,

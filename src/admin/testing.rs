@@ -5,13 +5,14 @@ use std::collections::VecDeque;
 use consign_core::config::{Config, PeerConfig};
 use consign_core::driver::MakeSession;
 use consign_core::http::{Client, Limits, Outgoing, Payload, Reply};
-use consign_core::id::{BatchNo, ConnId, SiteNo};
+use consign_core::id::{BatchNo, BlobDigest, BodyNo, ConnId, SegmentId, SiteNo};
 use consign_core::ledger::read::{Answer, ReadRequest};
-use consign_core::ledger::rows::{MetaName, MetaRow, PeerRow};
+use consign_core::ledger::rows::{Body, MetaName, MetaRow, PeerRow, SegmentRow};
 use consign_core::ledger::{Table, keys};
 use consign_core::mem::MemStore;
 use consign_core::node::{Action, Input, Node};
 use consign_core::pump::{Host, Pump};
+use consign_core::segment::{Destinations, Meta};
 use consign_core::session::{ConnInfo, Session, SessionCommand, SessionInput, SessionOut};
 use consign_core::store::{Batch, StoreEvent};
 use consign_core::time::{Instant, Now, UnixMillis};
@@ -101,6 +102,7 @@ pub(crate) fn context() -> AdminContext {
         inbox: Default::default(),
         watch: Default::default(),
         events: Default::default(),
+        meters: Default::default(),
         web_names: vec!["relay.example".into()],
         web: Some(([127, 0, 0, 1], 7411).into()),
         links: Default::default(),
@@ -132,6 +134,32 @@ pub(crate) fn ledger(fill: impl FnOnce(&mut Batch)) -> MemStore {
     let done = store.commit(&batch);
     assert!(matches!(done, Input::Committed { .. }), "{done:?}");
     store
+}
+
+/// A segment of an inline body, for every peer.
+pub(crate) fn segment_row(seq: u64) -> SegmentRow {
+    SegmentRow {
+        id: SegmentId([seq as u8; 32]),
+        digest: BlobDigest([7; 32]),
+        size: 10,
+        body: Body::Inline(BodyNo(seq)),
+        meta: Meta { name: format!("n{seq}"), ..Meta::default() },
+        to: Destinations::All,
+        here: false,
+        origin: String::new(),
+        origin_seq: seq,
+        hops: 0,
+        accepted_at: 0,
+        required: 1,
+        acked: 0,
+        relayed_at: None,
+        held: false,
+        from: 0,
+        loss: None,
+        let_go: None,
+        askers: Vec::new(),
+        unplaced: None,
+    }
 }
 
 impl Site {

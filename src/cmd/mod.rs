@@ -5,6 +5,7 @@ pub mod assurance;
 pub mod audit;
 pub mod bench;
 pub mod cert;
+pub mod check;
 pub mod clock;
 pub mod config;
 pub mod deadletter;

@@ -80,6 +80,7 @@ pub fn run(args: &ServeArgs, global: &Global) -> Result<Exit, Trouble> {
         Failure::new(Exit::Failed, "CN0514", format!("a thread cannot be started: {e}"))
     };
     let logging = log::start(settings.log).map_err(thread)?;
+    log::of_node(&settings.node.name);
     let record = args.record.clone();
     let (force_fs, service) = (args.force_fs, Service::from_env());
     let of_signals = service.clone();

@@ -128,3 +128,48 @@ fn a_word_is_found_wherever_it_occurs_and_a_code_in_either_case() {
     assert_eq!(cause("busy").map(|e| e.section), Some(CAUSES.into()));
     assert_eq!(cause("cn0503"), None);
 }
+
+/// Lines of the log above `info` in a text: what stands between the brackets of each macro.
+fn complaints(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    for mark in ["warn!(", "error!("] {
+        for (at, _) in text.match_indices(mark) {
+            let rest = &text[at + mark.len()..];
+            let mut depth = 1;
+            let end = rest.char_indices().find(|(_, c)| {
+                depth += i32::from(*c == '(') - i32::from(*c == ')');
+                depth == 0
+            });
+            found.extend(end.map(|(end, _)| &rest[..end]));
+        }
+    }
+    found
+}
+
+/// Whether a line names its code: a number of the page, or one that comes with what is told.
+fn has_code(line: &str) -> bool {
+    let fields = || line.split(',').map(str::trim);
+    let numbers = fields().filter_map(|field| field.strip_prefix("code = \""));
+    let mut known = numbers.map(|rest| !find(rest.trim_end_matches('"')).is_empty());
+    known.next().unwrap_or_else(|| fields().any(|field| field == "code"))
+}
+
+#[test]
+fn every_warning_and_error_of_the_log_has_a_code() {
+    let mut seen = 0;
+    for folder in ["src", "core/src", "runtime-smol/src", "runtime-std/src", "storage-lmdb/src"] {
+        for (path, text) in sources(folder) {
+            // Tests of a module stand at its end.
+            let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+            for line in complaints(text) {
+                assert!(has_code(line), "{path}: {line}");
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 40, "{seen}");
+    let bad = ["%why, \"it failed\"", "code = \"CN9999\", \"it failed\"", "\"a code\""];
+    assert!(bad.iter().all(|line| !has_code(line)));
+    assert!(has_code("node, code, \"{text}\"") && has_code("a = (1), code = \"CN0503\", \"x\""));
+    assert_eq!(complaints("tracing::warn!(a = f(1), \"x\"); error!(b)"), ["a = f(1), \"x\"", "b"]);
+}

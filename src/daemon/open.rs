@@ -28,6 +28,7 @@ use crate::config::Settings;
 use crate::events::Events;
 use crate::exit::{Exit, Failure};
 use crate::inbox::{self, Inbox};
+use crate::meters::Meters;
 use crate::page::links::Links;
 use crate::service::sockets::{Place, Sockets};
 use crate::tls::Credentials;
@@ -81,7 +82,9 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
     let (admin, at, socket) = admin_socket(settings, sockets)?;
     let (peers, listen) = listeners(&settings.listen, Place::Peers, sockets)?;
     let (web, web_at) = listeners(settings.web.as_slice(), Place::Web, sockets)?;
-    let pickup = pickup::open(settings, loaded.pickup.clone(), &loaded.own.hosts, sockets)?;
+    let meters = Meters::default();
+    let pickup =
+        pickup::open(settings, loaded.pickup.clone(), &loaded.own.hosts, sockets, &meters)?;
     let pickup_at = pickup.as_ref().and_then(|p| p.at);
     let (pickup, pickup_session) = pickup.map(|p| (p.parts, p.apply)).unzip();
     let peer_config = Arc::new(RwLock::new(peer_config(settings)));
@@ -89,7 +92,7 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
     let watch = WatchStates::new(&settings.watch);
     let events = Events::default();
     let web_at = web_at.first().copied();
-    let admin_session = admin_session(settings, &watch, &events, &reloads, web_at);
+    let admin_session = admin_session(settings, &watch, &events, &reloads, (&meters, web_at));
     let exporter = Arc::new(Inbox::new(&settings.inbox, Box::new(store.content())));
     let mut locals = vec![(LocalListener::Unix(admin), admin_session.clone())];
     locals.extend(web.into_iter().map(|l| (LocalListener::Tcp(l), admin_session.clone())));
@@ -127,13 +130,14 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
         store: Arc::new(store),
         tls: loaded.setup,
         peers,
-        peer_session: peer_session(peer_config),
+        peer_session: meters.counting(peer_session(peer_config)),
         locals,
         pickup,
         time_high,
         tap,
         observe: Arc::new(move |note| {
             notes::log(&name, &note);
+            meters.heard(&note);
             service.note(&note);
             if let Some(observe) = &observe {
                 observe(&note);
@@ -172,7 +176,7 @@ fn admin_session(
     watch: &WatchStates,
     events: &Events,
     reloads: &Reloads,
-    web: Option<SocketAddr>,
+    (meters, web): (&Meters, Option<SocketAddr>),
 ) -> MakeSession {
     admin::make(AdminContext {
         version: VERSION.to_owned(),
@@ -188,6 +192,7 @@ fn admin_session(
         inbox: inbox::described(&settings.inbox),
         watch: watch.clone(),
         events: events.clone(),
+        meters: meters.clone(),
         // Any address of this machine may be bound, not only the usual one.
         web_names: web.map(|at| host_of(at.ip())).into_iter().collect(),
         web,
@@ -217,7 +222,7 @@ fn admin_socket(
     if at != settings.admin {
         let key = settings.admin.display();
         let text = "commands look for the admin socket at listen.admin";
-        tracing::warn!(node, code = "CN0548", "{text}, {key}; it is {shown}");
+        tracing::warn!(node, code = "CN0573", "{text}, {key}; it is {shown}");
     }
     Ok((listener, at, None))
 }

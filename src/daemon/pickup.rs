@@ -4,13 +4,14 @@ use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use consign_core::driver::{MakeSession, PickupParts, PickupTls};
-use consign_core::http::Limits;
+use consign_core::http::{Limits, Tell};
 use consign_core::pickup::{PickupContext, PickupSession};
 
 use super::open::listeners;
 use super::reload::Apply;
 use crate::config::{PickupListen, Settings};
 use crate::exit::Failure;
+use crate::meters::Meters;
 use crate::service::sockets::{Place, Sockets};
 
 /// Pickup where it is on.
@@ -31,13 +32,15 @@ pub(super) fn open(
     tls: PickupTls,
     hosts: &[String],
     sockets: &Sockets,
+    meters: &Meters,
 ) -> Result<Option<Opened>, Failure> {
     let listen = &settings.pickup;
     let (listeners, bound) = listeners(listen.address.as_slice(), Place::Pickup, sockets)?;
     if listeners.is_empty() {
         return Ok(None);
     }
-    let (session, apply) = session(settings, names(listen, &bound, hosts));
+    let (session, apply) =
+        session(settings, names(listen, &bound, hosts), meters.http(&settings.node.name));
     let tls = listen.wants_tls(&bound).then_some(tls);
     let parts = PickupParts { listeners, tls, session };
     Ok(Some(Opened { parts, apply, at: bound.first().copied() }))
@@ -53,22 +56,23 @@ fn names(listen: &PickupListen, bound: &[SocketAddr], hosts: &[String]) -> Vec<S
     exact.chain(hosts.iter().cloned()).collect()
 }
 
-fn session(settings: &Settings, names: Vec<String>) -> (MakeSession, Apply) {
-    let shared = Arc::new(RwLock::new(Arc::new(context(settings, names.clone()))));
+fn session(settings: &Settings, names: Vec<String>, tell: Tell) -> (MakeSession, Apply) {
+    let first = context(settings, names.clone(), tell.clone());
+    let shared = Arc::new(RwLock::new(Arc::new(first)));
     let of_sessions = shared.clone();
     let session: MakeSession = Arc::new(move |info| {
         let context = of_sessions.read().unwrap_or_else(PoisonError::into_inner).clone();
         Box::new(PickupSession::new(context, info.clone(), Box::new(fill)))
     });
     let apply: Apply = Box::new(move |settings| {
-        let context = Arc::new(context(settings, names.clone()));
+        let context = Arc::new(context(settings, names.clone(), tell.clone()));
         *shared.write().unwrap_or_else(PoisonError::into_inner) = context;
     });
     (session, apply)
 }
 
 /// What sessions of clients and nodes go by.
-fn context(settings: &Settings, names: Vec<String>) -> PickupContext {
+fn context(settings: &Settings, names: Vec<String>, tell: Tell) -> PickupContext {
     let node = &settings.node;
     let max_upload = node.buffer.max_upload.unwrap_or(u64::MAX);
     let window = usize::try_from(node.buffer.notify_window).unwrap_or(usize::MAX);
@@ -79,6 +83,7 @@ fn context(settings: &Settings, names: Vec<String>) -> PickupContext {
             ..Limits::default()
         },
         notify_window: window,
+        tell: Some(tell),
         ..PickupContext::new(names, node.inline_max, max_upload)
     }
 }

@@ -152,7 +152,7 @@ fn kill(child: &Child) {
     if let Err(why) = rustix::process::kill_process_group(group, Signal::KILL)
         && why != Errno::SRCH
     {
-        tracing::warn!(%why, "a command of an inbox rule cannot be killed");
+        tracing::warn!(%why, code = "CN0544", "a command of an inbox rule cannot be killed");
     }
 }
 

@@ -163,7 +163,11 @@ impl Exporter for Inbox {
 
     fn export(&self, job: ExportJob) {
         let Some(rule) = self.shared.rules.iter().find(|rule| rule.dir.id == job.rule) else {
-            tracing::error!(rule = job.rule.0, "a task for an inbox rule that does not exist");
+            tracing::error!(
+                rule = job.rule.0,
+                code = "CN0546",
+                "a task for an inbox rule that does not exist"
+            );
             return;
         };
         locked(&rule.tasks).push_back(job);
@@ -179,7 +183,7 @@ impl Exporter for Inbox {
         }
         for thread in std::mem::take(&mut *locked(&self.threads)) {
             if thread.join().is_err() {
-                tracing::error!("an inbox thread panicked");
+                tracing::error!(code = "CN0547", "an inbox thread panicked");
             }
         }
     }

@@ -154,7 +154,8 @@ impl Place {
         if let Err(why) = rustix::fs::unlinkat(&aside, aside_name(job), AtFlags::empty())
             && why != Errno::NOENT
         {
-            tracing::warn!(%why, dir = %rule.dir.display(), "what lies aside cannot be removed");
+            let dir = rule.dir.display();
+            tracing::warn!(%why, %dir, code = "CN0545", "what lies aside cannot be removed");
         }
     }
 }

@@ -80,6 +80,7 @@ published! {
     "consign.shards/1", [], pickup::lists::Shards;
     "consign.shard/1", ["pickup shards show"], pickup::lists::ShardShown;
     "consign.pickup_act/1", ["pickup nodes", "pickup clients", "pickup shards"], pickup::acts::PickupActed;
+    "consign.check/1", ["check"], cmd::check::Checked;
     "consign.doctor/1", ["doctor"], cmd::doctor::Findings;
     "consign.written/1", ["man", "schema"], cmd::pages::Written;
     "consign.error/1", ["every command, on standard error"], plain::Failed;

@@ -50,12 +50,12 @@ impl Line {
             Ok(_) => self.broken.store(false, Ordering::Relaxed),
             Err(e) if self.broken.swap(true, Ordering::Relaxed) => {
                 tracing::debug!(
-                    code = "CN0546",
+                    code = "CN0571",
                     "the service manager cannot be told anything: {e}"
                 );
             }
             Err(e) => {
-                tracing::warn!(code = "CN0546", "the service manager cannot be told anything: {e}");
+                tracing::warn!(code = "CN0571", "the service manager cannot be told anything: {e}");
             }
         }
     }

@@ -52,7 +52,7 @@ impl Service {
             Ok(line) => line,
             Err(e) => {
                 let text = "the service manager cannot be told anything";
-                tracing::warn!(code = "CN0546", "{text}: NOTIFY_SOCKET {socket:?}: {e}");
+                tracing::warn!(code = "CN0571", "{text}: NOTIFY_SOCKET {socket:?}: {e}");
                 return Service::default();
             }
         };
@@ -161,7 +161,7 @@ impl Inner {
         if let Some(silence) = stuck {
             let text = "the node's loop has made no turn";
             tracing::error!(
-                code = "CN0547",
+                code = "CN0572",
                 "{text} for {silence:?}; the watchdog hears nothing until it does"
             );
         }

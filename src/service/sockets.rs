@@ -104,7 +104,7 @@ fn named(fd: u32, place: Place) -> String {
 fn refused(why: String) -> Failure {
     let message = format!("a socket of the service manager cannot be used: {why}");
     let help = "FileDescriptorName= of a .socket unit is peers, pickup, web or admin; docs/SERVICE.md shows units";
-    Failure::new(Exit::Config, "CN0545", message).help(help)
+    Failure::new(Exit::Config, "CN0570", message).help(help)
 }
 
 /// Which descriptors are handed over to the process `own`, and what each is for.

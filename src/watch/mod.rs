@@ -158,7 +158,7 @@ impl Drop for Watchers {
         self.stop();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a thread that watches a directory panicked");
+                tracing::error!(code = "CN0547", "a thread that watches a directory panicked");
             }
         }
     }

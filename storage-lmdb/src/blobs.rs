@@ -264,7 +264,7 @@ impl Writer<'_> {
     }
 
     fn answer_failure(&self, conn: ConnId, blob: BlobNo, fault: StoreFault) {
-        tracing::warn!(blob = blob.0, %fault, "content cannot be written");
+        tracing::warn!(blob = blob.0, %fault, code = "CN0562", "content cannot be written");
         self.shared.conn(conn, StoreEvent::WriteFailed { blob, fault });
     }
 
@@ -277,7 +277,8 @@ impl Writer<'_> {
             let (block, closed) = file.close();
             self.give(block);
             if let Err(why) = closed {
-                tracing::warn!(blob = blob.0, %why, "an abandoned file did not close cleanly");
+                let text = "an abandoned file did not close cleanly";
+                tracing::warn!(blob = blob.0, %why, code = "CN0563", "{text}");
             }
         }
     }

@@ -173,8 +173,10 @@ impl Ledger {
     pub(crate) fn clear_stale_readers(&self) {
         match self.env.clear_stale_readers() {
             Ok(0) => {}
-            Ok(freed) => tracing::warn!(freed, "reader slots of dead processes freed"),
-            Err(why) => tracing::warn!(%why, "stale readers cannot be checked"),
+            Ok(freed) => {
+                tracing::warn!(freed, code = "CN0555", "reader slots of dead processes freed")
+            }
+            Err(why) => tracing::warn!(%why, code = "CN0555", "stale readers cannot be checked"),
         }
     }
 

@@ -262,7 +262,7 @@ fn lock(root: &OwnedFd, path: &Path) -> Result<OwnedFd, OpenError> {
     let pid = format!("{}\n", std::process::id());
     // Only a help for people; a full disk must not keep a node from starting.
     if let Err(why) = dir::write_all(&file, pid.as_bytes(), 0) {
-        tracing::warn!(%why, "the process id cannot be written to the lock file");
+        tracing::warn!(%why, code = "CN0554", "the process id cannot be written to the lock file");
     }
     Ok(file)
 }

@@ -122,7 +122,11 @@ fn remove(shared: &Shared, folder: &OwnedFd, blob: BlobNo) -> Result<(), Errno> 
         Err(Errno::ISDIR | Errno::PERM) => {
             // A directory in the place of a file is not ours to empty.
             let entry = OsString::from(blob.to_string());
-            tracing::warn!(blob = blob.0, "no file in the place of a blob, set aside");
+            tracing::warn!(
+                blob = blob.0,
+                code = "CN0557",
+                "no file in the place of a blob, set aside"
+            );
             shared.dir.set_aside(folder, dir::folder_of(blob), &entry, Whose::Sweep)?;
             shared.dir.sync_quarantine(folder)
         }
@@ -150,7 +154,7 @@ fn remove_or_forbid(shared: &Shared, blob: BlobNo) -> Result<(), Errno> {
 fn check(shared: &Shared, wanted: &[(Seq, Body, u64)]) {
     let inline = check_inline(shared, wanted);
     if let Err(why) = &inline {
-        tracing::warn!(%why, "bodies cannot be checked now");
+        tracing::warn!(%why, code = "CN0556", "bodies cannot be checked now");
     }
     let mut missing = inline.unwrap_or_default();
     for (seq, body, size) in wanted {
@@ -158,7 +162,9 @@ fn check(shared: &Shared, wanted: &[(Seq, Body, u64)]) {
         match shared.dir.blob_thing(*blob) {
             Ok(Some(Thing::File(len))) if len == *size => {}
             Ok(_) => missing.push(*seq),
-            Err(why) => tracing::warn!(blob = blob.0, %why, "content cannot be checked now"),
+            Err(why) => {
+                tracing::warn!(blob = blob.0, %why, code = "CN0556", "content cannot be checked now");
+            }
         }
     }
     missing.sort_unstable();
@@ -181,7 +187,7 @@ fn check_inline(shared: &Shared, wanted: &[(Seq, Body, u64)]) -> Result<Vec<Seq>
 
 fn sweep(shared: &Shared, number: u8, below: BlobNo) {
     let quarantined = set_orphans_aside(shared, number, below).unwrap_or_else(|why| {
-        tracing::warn!(folder = number, %why, "a content folder cannot be swept");
+        tracing::warn!(folder = number, %why, code = "CN0558", "a content folder cannot be swept");
         0
     });
     shared.node(Input::Swept { folder: number, quarantined });
@@ -209,7 +215,8 @@ fn set_orphans_aside(shared: &Shared, number: u8, below: BlobNo) -> Result<u64, 
     let mut moved = 0;
     for entry in &orphans {
         if shared.dir.set_aside(&folder, number, entry, Whose::Sweep).map_err(io)? {
-            tracing::warn!(folder = number, ?entry, "a file without a row was set aside");
+            let text = "a file without a row was set aside";
+            tracing::warn!(folder = number, ?entry, code = "CN0559", "{text}");
             moved += 1;
         }
     }
@@ -224,7 +231,7 @@ fn forget_aside(shared: &Shared) {
     match shared.dir.forget_aside(SystemTime::now(), ASIDE_FOR) {
         Ok(0) => {}
         Ok(files) => tracing::info!(files, "what was set aside a day ago is removed"),
-        Err(why) => tracing::warn!(%why, "the quarantine cannot be read"),
+        Err(why) => tracing::warn!(%why, code = "CN0558", "the quarantine cannot be read"),
     }
 }
 

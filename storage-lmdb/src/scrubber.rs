@@ -81,7 +81,7 @@ fn inline(shared: &Shared, key: &[u8], item: &ScrubItem, pace: &mut Pace<'_>) ->
         }
         Ok(None) => Some(Some(ScrubFault::Missing)),
         Err(why) => {
-            tracing::warn!(%why, "content cannot be checked now");
+            tracing::warn!(%why, code = "CN0556", "content cannot be checked now");
             Some(None)
         }
     }
@@ -90,7 +90,7 @@ fn inline(shared: &Shared, key: &[u8], item: &ScrubItem, pace: &mut Pace<'_>) ->
 /// An error that may pass is no verdict: the content is looked at again in the next pass.
 fn file(shared: &Shared, blob: BlobNo, item: &ScrubItem, pace: &mut Pace<'_>) -> Verdict {
     let passing = |why: Errno| {
-        tracing::warn!(blob = blob.0, %why, "content cannot be checked now");
+        tracing::warn!(blob = blob.0, %why, code = "CN0556", "content cannot be checked now");
         Some(None)
     };
     let (file, size) = match shared.dir.open_blob(blob) {

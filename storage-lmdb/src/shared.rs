@@ -106,7 +106,7 @@ impl Shared {
     /// The store cannot be trusted any more: commits nothing from now on. Whether this was the first
     /// time.
     pub(crate) fn set_broken(&self, why: &str) -> bool {
-        tracing::error!(why, "the store has failed");
+        tracing::error!(why, code = "CN0566", "the store has failed");
         self.broken.set(why.to_owned()).is_ok()
     }
 

@@ -48,8 +48,8 @@ impl Ballast {
         self.whole.store(false, Ordering::Release);
         let freed = remove(dir, name::BALLAST).and_then(|()| rustix::fs::fsync(&dir.root));
         match freed {
-            Ok(()) => tracing::warn!(bytes = self.size, "ballast freed"),
-            Err(why) => tracing::error!(%why, "the ballast cannot be freed"),
+            Ok(()) => tracing::warn!(bytes = self.size, code = "CN0564", "ballast freed"),
+            Err(why) => tracing::error!(%why, code = "CN0564", "the ballast cannot be freed"),
         }
     }
 
@@ -67,7 +67,7 @@ impl Ballast {
                 tracing::info!(bytes = self.size, "ballast whole");
             }
             Err(why) => {
-                tracing::warn!(%why, "the ballast cannot be made whole");
+                tracing::warn!(%why, code = "CN0564", "the ballast cannot be made whole");
                 let _ = remove(dir, name::BALLAST);
             }
         }
@@ -93,7 +93,7 @@ pub(crate) fn is_full(dir: &DataDir, bytes: usize) -> Option<String> {
     let removed = remove(dir, name::PROBE);
     match probe.and(removed) {
         Err(why) if dir::is_full(why) => return Some(format!("a probe of {need} bytes: {why}")),
-        Err(why) => tracing::warn!(%why, need, "the probe failed"),
+        Err(why) => tracing::warn!(%why, need, code = "CN0565", "the probe failed"),
         Ok(()) => {}
     }
     match free(dir) {

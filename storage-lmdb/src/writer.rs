@@ -70,7 +70,8 @@ fn commit(shared: &Shared, batch: &Batch) -> Input {
         if let Some(fault) = judge(shared, batch, &why) {
             return failed(shared, batch, fault);
         }
-        tracing::warn!(batch = batch.number.0, "the commit took effect though it failed");
+        let text = "the commit took effect though it failed";
+        tracing::warn!(batch = batch.number.0, code = "CN0560", "{text}");
     }
     shared.set_committed(batch.number);
     shared.ballast.restore(&shared.dir);
@@ -80,7 +81,8 @@ fn commit(shared: &Shared, batch: &Batch) -> Input {
 fn failed(shared: &Shared, batch: &Batch, why: CommitFault) -> Input {
     match &why {
         CommitFault::Full(text) => {
-            tracing::warn!(batch = batch.number.0, rows = batch.rows(), text, "no room to commit");
+            let (batch, rows) = (batch.number.0, batch.rows());
+            tracing::warn!(batch, rows, reason = text, code = "CN0561", "no room to commit");
         }
         CommitFault::Broken(text) => {
             shared.set_broken(text);

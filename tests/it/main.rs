@@ -8,6 +8,7 @@ mod deadletters;
 mod deliver;
 mod disk;
 mod events;
+mod eyes;
 mod freeze;
 mod fsck;
 mod full;

@@ -96,7 +96,7 @@ fn a_manager_that_is_not_there_holds_nothing_up() {
         alpha.dir.join("nobody").to_str().expect("UTF-8").to_owned().as_str(),
     );
     alpha.serve();
-    crate::wait::until_true("it to be told", || alpha.log().contains("CN0546"));
+    crate::wait::until_true("it to be told", || alpha.log().contains("CN0571"));
     assert!(alpha.stop().success());
 }
 
@@ -189,7 +189,7 @@ fn sockets_that_are_not_what_they_are_called_are_named() {
         alpha.start_as(command);
         assert_eq!(alpha.wait().code(), Some(78), "{}", alpha.log());
         let log = alpha.log();
-        assert!(log.contains("error[CN0545]") && log.contains(part), "{part}: {log}");
+        assert!(log.contains("error[CN0570]") && log.contains(part), "{part}: {log}");
     }
 }
 

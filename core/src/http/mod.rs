@@ -37,6 +37,7 @@ mod head;
 mod held;
 mod server;
 mod target;
+mod told;
 
 use core::time::Duration;
 
@@ -49,6 +50,7 @@ pub use head::{Headers, Method, Request, Version};
 pub use held::Held;
 pub use server::{Conn, Event};
 pub use target::{Query, Target, encode_component};
+pub use told::{Answered, Tell};
 
 /// Largest head, and largest trailer section, in bytes.
 pub const HEAD_MAX: usize = 16_384;

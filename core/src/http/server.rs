@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use super::encode::{self, Framed, LAST_CHUNK, Payload, Response};
 use super::framing::{Decoder, Piece};
 use super::head::{self, HeadBuffer, Kind, Method, Request, Version};
+use super::told::{Tell, Told};
 use super::{DRAIN_MAX, DRAIN_TIME, Fault, Limits};
 use crate::time::{Instant, Now};
 
@@ -87,6 +88,7 @@ pub struct Conn {
     /// Bytes of the body since the rate window began.
     window: u64,
     closing: bool,
+    told: Told,
 }
 
 impl Conn {
@@ -108,7 +110,15 @@ impl Conn {
             paused: false,
             window: 0,
             closing: false,
+            told: Told::default(),
         }
+    }
+
+    /// The same, telling of its answers to whoever is at `remote`.
+    #[must_use]
+    pub fn telling(mut self, tell: Option<Tell>, remote: &str) -> Conn {
+        self.told.tell = tell.map(|tell| (tell, remote.into()));
+        self
     }
 
     /// Takes bytes off the front of `input` and returns the next event; `None` when more input is
@@ -180,6 +190,7 @@ impl Conn {
         self.to_head = request.method == Method::Head;
         self.expects = request.expects_continue;
         self.restart_window(now);
+        self.told.asked(now, &request);
         Some(Event::Head(Box::new(request)))
     }
 
@@ -310,6 +321,7 @@ impl Conn {
     /// When no request waits for an answer.
     pub fn respond(&mut self, now: Now, response: &Response<'_>, out: &mut Vec<u8>) {
         assert!(self.awaits_answer(), "no request waits for an answer");
+        self.told.answered(now, response.status);
         self.keep_alive &= self.is_whole();
         let until_close = response.payload == Payload::Chunked && self.version == Version::Http10;
         self.keep_alive &= !until_close;
@@ -394,6 +406,7 @@ impl Conn {
     /// When no whole request waits for an answer.
     pub fn upgrade(&mut self, now: Now, headers: &[(&str, &str)], out: &mut Vec<u8>) {
         assert!(self.awaits_answer() && self.is_whole(), "no whole request waits for an answer");
+        self.told.answered(now, 101);
         encode::status_line(101, Some(now.wall), out);
         encode::field("Connection", "Upgrade", out);
         for (name, value) in headers {
@@ -443,6 +456,7 @@ impl Conn {
     /// Answers a fault, if nothing of another answer is out yet, and closes.
     fn refuse(&mut self, now: Now, fault: Fault, out: &mut Vec<u8>) -> Event<'static> {
         if matches!(self.ours, Ours::Idle | Ours::Awaited) {
+            self.told.answered(now, fault.status());
             let body = encode::refusal(fault);
             encode::status_line(fault.status(), Some(now.wall), out);
             encode::field("Content-Type", "application/json", out);

@@ -1,7 +1,6 @@
 //! Deliveries: claims in fair turns, and what becomes of each attempt.
 
 use alloc::boxed::Box;
-use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -471,26 +470,6 @@ impl Node {
             // Failed, a flight holds Inflight.
             Ok(None) | Err(_) => unreachable!("{:?} has no edge {event:?} here", row.state),
         }
-    }
-
-    pub(super) fn note_delivery(
-        &mut self,
-        site: SiteNo,
-        segment: &SegmentRow,
-        from: Option<State>,
-        row: Option<&DeliveryRow>,
-        cause: Option<Cause>,
-    ) {
-        let label = self.peers.get(&site).map(|p| p.label.clone());
-        let peer = label.unwrap_or_else(|| site.to_string().into());
-        self.stage.note(Note::Delivery {
-            id: segment.id,
-            peer,
-            from,
-            to: row.map(|r| r.state),
-            cause,
-            attempts: row.map_or(0, |r| r.attempts),
-        });
     }
 }
 

@@ -22,7 +22,7 @@
 //! | `recover`, `reconcile`, `reconfigure` | start-up; another configuration while it runs |
 //! | `pickup` | shards for nodes that are not there yet (DESIGN 4) |
 //! | `scrub`, `want`, `repair`, `aside` | content compared with its digests; its repair; rows that cannot be read |
-//! | `status`, `stop` | questions; the orderly end |
+//! | `status`, `stop`, `tally` | questions; the orderly end; what metrics count |
 
 mod accept;
 mod acts;
@@ -60,6 +60,7 @@ mod stage;
 mod status;
 mod stop;
 mod take;
+mod tally;
 mod types;
 mod upkeep;
 mod verdict;
@@ -72,6 +73,7 @@ mod tests;
 pub(crate) use accept::inline_charge;
 pub use recover::RecoverError;
 pub use status::Allowed;
+pub use tally::{Ending, Operation, PeerTallied, Source, Tallied};
 pub use types::{
     Action, Addressed, Answer, Input, Note, PathHash, PeerStatus, PickupStatus, Question,
     ReconcileSummary, ScrubStatus, Shared, Status,
@@ -298,7 +300,9 @@ impl Node {
     }
 
     fn committed(&mut self, through: BatchNo, space: Space, out: &mut Vec<Action>) {
-        for note in self.stage.committed(through) {
+        let (notes, tallies) = self.stage.committed(self.now, through);
+        self.count(tallies);
+        for note in notes {
             out.push(Action::Note(note));
         }
         for (conn, command) in self.gate.committed_through(through) {

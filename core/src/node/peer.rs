@@ -14,6 +14,7 @@ use crate::schedule::{Backoff, Contact, Shares, jitter_key};
 use crate::segment::Class;
 use crate::time::{Instant, Now, UnixMillis};
 
+use super::tally::PeerTallied;
 use super::window::Window;
 
 /// A claimed delivery.
@@ -82,6 +83,8 @@ pub(super) struct Peer {
     /// When its last session that was ready ended; `None` when it has had none since the start.
     pub down_since: Option<UnixMillis>,
     pub last_acked: Option<UnixMillis>,
+    /// What is counted of it.
+    pub tallied: PeerTallied,
 }
 
 impl Peer {
@@ -114,6 +117,7 @@ impl Peer {
             last_error: String::new(),
             down_since: None,
             last_acked: None,
+            tallied: PeerTallied::default(),
         }
     }
 

@@ -14,6 +14,7 @@ use alloc::vec::Vec;
 use super::accept::{Known, Pending, What};
 use super::deliver::STEP_ROWS;
 pub(super) use super::passing::Passing;
+use super::tally::Ending;
 use super::types::{Action, Note};
 use super::{Asked, Mode, Node};
 use crate::code::Cause;
@@ -45,6 +46,7 @@ impl Node {
             // The content went while it was under way: no receipt will be known as its own.
             return self.give_up(now, site, seq, row, segment, Cause::Missing);
         }
+        self.attempt_ended(site, Ending::HandedOn, Some(&row), None);
         row.custody = Some(hop.0);
         row.refused = 0;
         row.since = now.wall.0;

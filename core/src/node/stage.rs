@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use core::mem;
 
 use super::pickup::Job;
+use super::tally::{Tallied, Tally};
 use super::types::Note;
 use crate::code::Cause;
 use crate::id::{BatchNo, BlobDigest, BlobNo, BodyNo, Epoch, Handle, Seq, SiteNo};
@@ -16,7 +17,7 @@ use crate::ledger::rows_pickup::ShardState;
 use crate::ledger::{Table, keys};
 use crate::limits::{BATCH_BYTES, BATCH_ROWS, GROWTH_ROWS};
 use crate::store::Batch;
-use crate::time::{Now, UnixMillis};
+use crate::time::{Instant, Now, UnixMillis};
 
 /// Relief that must not be lost when a commit fails: kept as what was meant, not as row images, and
 /// judged again on the freshly read ledger (G3).
@@ -83,6 +84,8 @@ struct UnderWay {
     rows: u64,
     intents: Vec<Intent>,
     notes: Vec<Note>,
+    tallies: Vec<Tally>,
+    since: Instant,
     handles: Vec<Handle>,
     counters: Vec<((SiteNo, u8), CounterRow)>,
 }
@@ -107,10 +110,13 @@ pub(super) struct Stage {
     dirty: BTreeSet<(SiteNo, u8)>,
     intents: Vec<Intent>,
     notes: Vec<Note>,
+    tallies: Vec<Tally>,
     handles: Vec<Handle>,
     under_way: Option<UnderWay>,
     /// Batches and rows committed since the start.
     pub commits: (u64, u64),
+    /// What else is counted since then.
+    pub tallied: Tallied,
     /// An act waits for a batch that it can have to itself: everything else waits for the next.
     pub reserved: bool,
 }
@@ -128,9 +134,11 @@ impl Stage {
             dirty: BTreeSet::new(),
             intents: Vec::new(),
             notes: Vec::new(),
+            tallies: Vec::new(),
             handles: Vec::new(),
             under_way: None,
             commits: (0, 0),
+            tallied: Tallied::default(),
             reserved: false,
         };
         stage.load(recovery);
@@ -343,6 +351,11 @@ impl Stage {
         self.notes.push(note);
     }
 
+    /// Something to count once this batch is durable.
+    pub fn tally(&mut self, tally: Tally) {
+        self.tallies.push(tally);
+    }
+
     /// The staged batch with its counters, if there is anything in it and none is under way.
     pub fn take(&mut self, now: Now) -> Option<Batch> {
         if self.under_way.is_some() || self.batch.is_empty() {
@@ -358,6 +371,8 @@ impl Stage {
             rows: batch.rows() as u64,
             intents: mem::take(&mut self.intents),
             notes: mem::take(&mut self.notes),
+            tallies: mem::take(&mut self.tallies),
+            since: now.mono,
             handles: mem::take(&mut self.handles),
             counters,
         });
@@ -417,13 +432,15 @@ impl Stage {
         self.under_way.is_some()
     }
 
-    /// The batch under way is durable: what can be said now.
-    pub fn committed(&mut self, through: BatchNo) -> Vec<Note> {
+    /// The batch under way is durable: what can be said and counted now.
+    pub fn committed(&mut self, now: Now, through: BatchNo) -> (Vec<Note>, Vec<Tally>) {
         let done = self.under_way.take_if(|u| u.number <= through).unwrap_or_default();
+        let micros = now.mono.since(done.since).as_micros();
+        self.tallied.commits.observe(u64::try_from(micros).unwrap_or(u64::MAX));
         self.commits.0 += 1;
         self.commits.1 += done.rows;
         self.durable.extend(done.counters);
-        done.notes
+        (done.notes, done.tallies)
     }
 
     /// The batch under way failed, and what is staged goes with it.
@@ -433,6 +450,7 @@ impl Stage {
         wreck.intents.append(&mut self.intents);
         wreck.handles.append(&mut self.handles);
         self.notes.clear();
+        self.tallies.clear();
         // A number is never used twice, so the next batch gets a new one.
         self.batch = Batch::new(BatchNo(self.batch.number.0 + 1));
         wreck

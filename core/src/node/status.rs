@@ -88,6 +88,7 @@ impl Node {
             stopping: self.stopping,
             clock_held: self.clock_held(),
             commits: self.stage.commits,
+            tallied: self.stage.tallied,
             refusals: self.refusals,
             acts: self.acts.counts,
             quarantined: self.aside.count(),
@@ -133,6 +134,7 @@ impl Node {
             last_error: peer.last_error.clone(),
             down_since: peer.down_since.filter(|_| session.is_none()),
             last_acked: peer.last_acked,
+            tallied: peer.tallied,
         }
     }
 }

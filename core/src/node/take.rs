@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 
 use super::Node;
 use super::accept::{No, Pending, full, inline_charge};
+use super::tally::{Source, Tally};
 use super::types::Note;
 use super::upkeep::Want;
 use crate::code::Refusal;
@@ -63,6 +64,7 @@ impl Node {
             askers: Vec::new(),
             unplaced: None,
         };
+        self.stage.tally(Tally::Accepted(Source::Peer, offer.size));
         Ok(self.take(now, row, &sites))
     }
 
@@ -121,6 +123,9 @@ impl Node {
             askers: Vec::new(),
             unplaced: None,
         };
+        let watched = submission.watched.is_some();
+        let from = if watched { Source::Watch } else { Source::Local };
+        self.stage.tally(Tally::Accepted(from, submission.size));
         let seq = self.take(now, row, &sites);
         self.own(body, seq);
         self.put_watched(now, submission);

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 pub use super::reconcile::ReconcileSummary;
 use super::status::Allowed;
+use super::tally::{PeerTallied, Tallied};
 use crate::act::{self, Report};
 use crate::code::{Cause, Refusal};
 use crate::config::Config;
@@ -377,6 +378,8 @@ pub struct Status {
     pub clock_held: bool,
     /// Batches committed since the start, and their rows.
     pub commits: (u64, u64),
+    /// What else is counted since then.
+    pub tallied: Tallied,
     /// Refusals since the start, in the order of [`Refusal::ALL`].
     pub refusals: [u64; Refusal::ALL.len()],
     /// Operators' acts since the start, in the order of [`act::Action::ALL`].
@@ -438,6 +441,10 @@ pub struct PickupStatus {
     pub acks: (u64, u64),
     /// Since the start: fetches that broke off.
     pub broken: u64,
+    /// Since the start: tokens that were shown and are used up, are over, or are not the node's.
+    pub bad_tokens: [u64; 3],
+    /// Since the start: uploads that broke off, and that were refused.
+    pub lost_uploads: (u64, u64),
     /// Refusals since the start, in the order of [`PickupRefusal::ALL`].
     pub refusals: [u64; PickupRefusal::ALL.len()],
 }
@@ -483,6 +490,8 @@ pub struct PeerStatus {
     pub down_since: Option<UnixMillis>,
     /// Last committed ACK.
     pub last_acked: Option<UnixMillis>,
+    /// What is counted of it since the start.
+    pub tallied: PeerTallied,
 }
 
 /// A command with its receiver, as promises are kept.

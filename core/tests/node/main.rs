@@ -28,3 +28,4 @@ mod selections;
 mod site;
 mod start;
 mod takeover;
+mod tally;

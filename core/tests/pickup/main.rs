@@ -10,6 +10,7 @@ mod relay;
 mod sessions;
 mod signed;
 mod sweep;
+mod tally;
 mod upload;
 mod writing;
 

@@ -1,14 +1,18 @@
 //! The node's word: promises, refusals and answers, and what they mean to the present request.
 
 use consign_core::id::TransferNo;
-use consign_core::node::Answer;
+use consign_core::node::{self, Answer};
 use consign_core::session::{Promise, SessionCommand, SessionOut};
+use consign_core::store::StoreFault;
 use consign_core::time::{Instant, Now};
 
+use super::answer::json;
+use super::begin::query;
 use super::{AdminSession, Task};
 use crate::admin::acts::Acted;
 use crate::admin::exports::Done;
 use crate::admin::metrics;
+use crate::admin::oldest::Oldest;
 use crate::admin::refusal::No;
 use crate::admin::reloads::Reloaded;
 use crate::admin::route::Route;
@@ -74,6 +78,29 @@ impl AdminSession {
         }
     }
 
+    /// What the node said, and since when peers wait as the ledger has it.
+    pub(super) fn status_read(
+        &mut self,
+        now: Now,
+        route: &Route,
+        mut status: node::Status,
+        oldest: Result<Vec<u8>, StoreFault>,
+        out: &mut SessionOut,
+    ) {
+        let read = |bytes: Vec<u8>| {
+            serde_json::from_slice::<Oldest>(&bytes).map_err(|why| StoreFault::Io(why.to_string()))
+        };
+        match oldest.and_then(read) {
+            Ok(oldest) => oldest.into_status(&mut status),
+            Err(fault) => return self.refuse(now, &No::of_store(&fault), out),
+        }
+        if *route == Route::Metrics {
+            let text = metrics::text(&status, &self.context);
+            return self.body_of(now, 200, metrics::TYPE, &[], text.as_bytes(), out);
+        }
+        self.shape(now, 200, &[], &Peers::of(&status), out);
+    }
+
     fn answer(&mut self, now: Now, ticket: TransferNo, answer: &Answer, out: &mut SessionOut) {
         match (std::mem::replace(&mut self.task, Task::Idle), answer) {
             (Task::Ask(asked, Route::Status), Answer::Status(status)) if asked == ticket => {
@@ -81,12 +108,12 @@ impl AdminSession {
                 let shape = Status::of(status, &self.context, up);
                 self.shape(now, 200, &[], &shape, out);
             }
-            (Task::Ask(asked, Route::Peers), Answer::Status(status)) if asked == ticket => {
-                self.shape(now, 200, &[], &Peers::of(status), out);
-            }
-            (Task::Ask(asked, Route::Metrics), Answer::Status(status)) if asked == ticket => {
-                let text = metrics::text(status, &self.context);
-                self.body_of(now, 200, metrics::TYPE, &[], text.as_bytes(), out);
+            (Task::Ask(asked, route @ (Route::Peers | Route::Metrics)), Answer::Status(status))
+                if asked == ticket =>
+            {
+                let ticket = self.ticket();
+                query(ticket, out, |snapshot| json(&Oldest::read(snapshot)?));
+                self.task = Task::Oldest(ticket, route, status.clone());
             }
             (Task::Act(asked), Answer::Acted(report)) if asked == ticket => {
                 self.shape(now, 200, &[], &Acted::of(report), out);

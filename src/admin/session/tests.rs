@@ -340,6 +340,22 @@ fn status_is_the_nodes_memory() {
 }
 
 #[test]
+fn since_when_peers_wait_is_read_from_the_ledger() {
+    let mut site = Site::new();
+    send(&mut site, "name=a&to=beta", b"hello");
+    site.pass(90);
+    let peers = site.ask("GET", "/v1/peers", b"").json();
+    let oldest = |at: usize| peers["peers"][at]["oldest"].clone();
+    assert_eq!((oldest(0), oldest(1)), (json!("2026-11-30T18:44:05.000Z"), json!(null)));
+    assert!(site.log.iter().any(|line| line.starts_with("Query")));
+    let page = String::from_utf8(site.ask("GET", "/metrics", b"").body).unwrap();
+    for (peer, at) in [("beta", 1_796_064_245), ("gamma", 0)] {
+        let name = "consign_peer_oldest_pending_timestamp_seconds";
+        assert!(page.contains(&format!("{name}{{peer=\"{peer}\"}} {at}\n")), "{page}");
+    }
+}
+
+#[test]
 fn stop_is_answered_and_then_nothing_is_taken() {
     let mut site = Site::new();
     let got = site.ask("POST", "/v1/stop", b"");

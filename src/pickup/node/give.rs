@@ -171,7 +171,7 @@ impl Giving {
         self.rules.clear();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a thread of an inbox rule panicked");
+                tracing::error!(code = "CN0547", "a thread of an inbox rule panicked");
             }
         }
     }

@@ -15,6 +15,7 @@ use crate::ledger::keys::{self, DueKey};
 use crate::ledger::read_acts::Row;
 use crate::ledger::rows::{DeliveryRow, State};
 use crate::node::Node;
+use crate::node::tally::{Operation, Tally};
 use crate::node::types::Note;
 use crate::segment::Class;
 use crate::time::{Now, UnixMillis};
@@ -89,6 +90,7 @@ impl Node {
             self.stage.batch.put_key(Table::Due, &key.key());
         }
         self.stage.count(site, Some(State::Deadletter), Some(state), size);
+        self.stage.tally(Tally::Deadletter(Operation::Retry));
         self.stage.note(Note::Delivery {
             id,
             peer: self.name_of(site).into(),
@@ -113,6 +115,8 @@ impl Node {
             if delivery.state != State::Deadletter {
                 // Whoever handed it on to this site waits for word of it.
                 self.pass_back(site, seq, &segment, Cause::NotAddressed.number(), now.wall);
+            } else {
+                self.stage.tally(Tally::Deadletter(Operation::Purge));
             }
             self.drop_delivery(site, seq, &delivery, &mut segment);
             self.judge_rest(now, seq, &mut segment);

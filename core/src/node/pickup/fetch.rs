@@ -63,6 +63,7 @@ impl Node {
                 good
             }
             Err(no) => {
+                self.count_bad_token(no.refusal);
                 // What was refused is not judged again, but its nonce is spent.
                 let task = Task::Spend { signed: ask.signed.clone() };
                 self.intend(&Job { task, ..job.clone() });
@@ -100,6 +101,17 @@ impl Node {
         // If its commit fails, the job is judged again.
         self.pickup_promise(conn, Answer::Serve { ticket, serve }, None);
         Ok(())
+    }
+
+    fn count_bad_token(&mut self, refusal: PickupRefusal) {
+        let [used, over, unknown] = &mut self.pickup.told.bad_tokens;
+        if refusal == PickupRefusal::TokenUsed {
+            *used += 1;
+        } else if refusal == PickupRefusal::TokenExpired {
+            *over += 1;
+        } else if matches!(refusal, PickupRefusal::NotFound | PickupRefusal::Forbidden) {
+            *unknown += 1;
+        }
     }
 
     /// A fetch is not known any more; whatever it still says changes nothing.

@@ -240,6 +240,9 @@ impl Node {
     /// A job is refused: whoever asked is told, and what was parked for it is let go.
     fn job_refused(&mut self, job: &Job, no: No, out: &mut Vec<Action>) {
         self.drop_parked(&job.task, out);
+        if matches!(job.task, Task::Upload { .. } | Task::Extend { .. } | Task::Whole { .. }) {
+            self.pickup.told.lost_uploads.1 += 1;
+        }
         let ticket = match &job.task {
             Task::Upload { ticket, .. }
             | Task::Extend { ticket, .. }

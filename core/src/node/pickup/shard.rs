@@ -13,6 +13,7 @@ use crate::ledger::rows_pickup::{ShardRow, ShardState};
 use crate::ledger::{Table, keys};
 use crate::node::Node;
 use crate::node::accept::inline_charge;
+use crate::node::tally::Tally;
 use crate::node::upkeep::Want;
 use crate::pickup::state::{ShardEvent, is_final, next, owns_bytes};
 use crate::pickup::{PickupRefusal, ShardView};
@@ -94,6 +95,7 @@ impl Node {
     ) {
         assert_eq!(owns_bytes(row.state), row.buffer.is_some(), "{:?}", row.state);
         row.deadline = self.deadline_of(&row);
+        self.tally_shard(now, before, &row);
         let old = before.map_or(0, |b| b.deadline);
         if old != row.deadline {
             self.end_deadline(shard, old);
@@ -128,6 +130,18 @@ impl Node {
             self.expire_at(at, ExpiryKind::Shard, &shard.key());
         }
         self.put_row(Table::Shards, &shard.key(), &row);
+    }
+
+    /// What metrics count of it once it is durable.
+    fn tally_shard(&mut self, now: Now, before: Option<&ShardRow>, row: &ShardRow) {
+        if before.is_some_and(|before| before.state == row.state) {
+            return;
+        }
+        self.stage.tally(Tally::Shard(row.state));
+        let stored = row.state == ShardState::NodeStored;
+        if let Some(at) = row.buffered_at.filter(|_| stored) {
+            self.stage.tally(Tally::PickedUp(now.wall.0.saturating_sub(at)));
+        }
     }
 
     /// Nothing of it is left.

@@ -324,6 +324,7 @@ impl Node {
         }
         let row = self.uploading(&shard, blob, view)?;
         self.upload_over(blob);
+        self.pickup.told.lost_uploads.0 += 1;
         let Some(row) = row else { return Ok(()) };
         let no = match why {
             BrokenUpload::Cut { offset, chain } => {
@@ -373,6 +374,7 @@ impl Node {
         if self.pickup.uploads.get(&blob).is_none_or(|upload| upload.conn != conn) {
             return;
         }
+        self.pickup.told.lost_uploads.0 += 1;
         if self.upload_over(blob).is_some_and(|upload| upload.compares) {
             self.doom_incoming(blob);
         }

@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::http::Limits;
+use crate::http::{Limits, Tell};
 
 /// Fills what it is given with random bytes fit for secrets. The core draws none itself.
 pub type FillRandom = Box<dyn FnMut(&mut [u8]) + Send>;
@@ -30,6 +30,8 @@ pub struct PickupContext {
     pub fetch_stall: Duration,
     /// Notifications that may be unanswered.
     pub notify_window: usize,
+    /// Who is told of answers.
+    pub tell: Option<Tell>,
 }
 
 impl PickupContext {
@@ -45,6 +47,7 @@ impl PickupContext {
             dead_after: Duration::from_secs(60),
             fetch_stall: Duration::from_secs(30),
             notify_window: 32,
+            tell: None,
         }
     }
 

@@ -400,7 +400,10 @@ impl Session for PickupSession {
     fn step(&mut self, now: Now, input: SessionInput<'_>, out: &mut SessionOut) {
         self.spoken.begin(&out.bytes);
         match input {
-            SessionInput::Open => self.conn = Conn::new(self.context.limits, now),
+            SessionInput::Open => {
+                let tell = self.context.tell.clone();
+                self.conn = Conn::new(self.context.limits, now).telling(tell, &self.info.remote);
+            }
             SessionInput::Bytes(bytes) => self.bytes(now, bytes, out),
             SessionInput::Eof => self.conn.eof(),
             SessionInput::Room(room) => {
