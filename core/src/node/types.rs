@@ -485,8 +485,7 @@ pub struct PeerStatus {
     pub oldest: Option<UnixMillis>,
     /// Last trouble, for people.
     pub last_error: String,
-    /// While there is no session: when the last one ended. `None` also when there was none since the
-    /// start.
+    /// While there is no session: when the last one of this run ended.
     pub down_since: Option<UnixMillis>,
     /// Last committed ACK.
     pub last_acked: Option<UnixMillis>,
