@@ -222,7 +222,7 @@ fn a_node_with_nothing_to_do_makes_turns_when_it_is_asked_and_a_stuck_one_does_n
     let (entered, is_in) = mpsc::channel();
     let (leave, may_leave) = mpsc::channel();
     let may_leave = Mutex::new(may_leave);
-    let observe = Arc::new(move |note: &Note| {
+    let observe = Arc::new(move |note: Note| {
         if matches!(note, Note::Unwelcome { .. }) {
             entered.send(()).unwrap();
             may_leave.lock().unwrap().recv_timeout(PATIENCE).unwrap();
