@@ -1,13 +1,12 @@
 //! Who holds what, judged on a small ledger.
 
 use consign_core::code::Cause;
-use consign_core::id::{BlobDigest, BodyNo};
-use consign_core::ledger::rows::{Body, IdRow, Loss};
-use consign_core::segment::Meta;
+use consign_core::id::BlobDigest;
+use consign_core::ledger::rows::{IdRow, Loss};
 use consign_core::store::Batch;
 
 use super::*;
-use crate::admin::testing::ledger as store;
+use crate::admin::testing::{ledger as store, segment_row};
 
 const NOW: UnixMillis = UnixMillis(1_000_000);
 const RULE: RuleId = RuleId(5);
@@ -23,28 +22,7 @@ fn rules(success: SuccessCondition) -> Rules {
 }
 
 fn segment(first: u8, seq: u64) -> SegmentRow {
-    SegmentRow {
-        id: id(first),
-        digest: BlobDigest([7; 32]),
-        size: 10,
-        body: Body::Inline(BodyNo(seq)),
-        meta: Meta { name: format!("n{seq}"), ..Meta::default() },
-        to: Destinations::All,
-        here: false,
-        origin: String::new(),
-        origin_seq: seq,
-        hops: 0,
-        accepted_at: NOW.0 - 100 + seq,
-        required: 0,
-        acked: 0,
-        relayed_at: None,
-        held: false,
-        from: 0,
-        loss: None,
-        let_go: None,
-        askers: Vec::new(),
-        unplaced: None,
-    }
+    SegmentRow { id: id(first), accepted_at: NOW.0 - 100 + seq, required: 0, ..segment_row(seq) }
 }
 
 fn delivery(state: State) -> DeliveryRow {

@@ -1,12 +1,10 @@
 //! Reads over a small ledger.
 
-use consign_core::id::BodyNo;
 use consign_core::ledger::rows::SegmentRow;
-use consign_core::segment::Meta;
 use consign_core::store::Batch;
 
 use super::*;
-use crate::admin::testing::ledger as store;
+use crate::admin::testing::{ledger as store, segment_row};
 
 const NOW: UnixMillis = UnixMillis(1_000_000);
 
@@ -36,25 +34,9 @@ fn delivery_row(state: State) -> DeliveryRow {
 fn put_segment(batch: &mut Batch, seq: u64, id: SegmentId, deliveries: &[(u32, State)]) {
     let row = SegmentRow {
         id,
-        digest: BlobDigest([7; 32]),
-        size: 10,
-        body: Body::Inline(BodyNo(seq)),
-        meta: Meta { name: format!("n{seq}"), ..Meta::default() },
-        to: Destinations::All,
-        here: false,
-        origin: String::new(),
-        origin_seq: seq,
-        hops: 0,
         accepted_at: NOW.0 - 5,
         required: deliveries.len() as u32,
-        acked: 0,
-        relayed_at: None,
-        held: false,
-        from: 0,
-        loss: None,
-        let_go: None,
-        askers: Vec::new(),
-        unplaced: None,
+        ..segment_row(seq)
     };
     batch.put(Table::Segments, &keys::seq(Seq(seq)), &row);
     batch.put(Table::Ids, &keys::id(&id), &IdRow { seq: Seq(seq) });

@@ -1,39 +1,22 @@
 //! Lists over a small ledger.
 
-use consign_core::id::{BatchNo, BlobDigest, BodyNo, SegmentId};
-use consign_core::ledger::rows::{Body, DeadletterRow, MetaName, MetaRow, State};
+use consign_core::id::{BatchNo, SegmentId};
+use consign_core::ledger::rows::{DeadletterRow, MetaName, MetaRow, State};
 use consign_core::mem::MemStore;
-use consign_core::segment::{Destinations, Meta};
 use consign_core::store::Batch;
 use quickcheck::quickcheck;
 
 use super::*;
-use crate::admin::testing::ledger;
+use crate::admin::testing::{ledger, segment_row};
 
 const NOW: UnixMillis = UnixMillis(10_000_000);
 
 fn segment(seq: u64) -> SegmentRow {
     SegmentRow {
         id: SegmentId([seq as u8; 32]),
-        digest: BlobDigest([7; 32]),
         size: 1 << seq.min(40),
-        body: Body::Inline(BodyNo(seq)),
-        meta: Meta { name: format!("n{seq}"), ..Meta::default() },
-        to: Destinations::All,
-        here: false,
-        origin: String::new(),
-        origin_seq: seq,
-        hops: 0,
         accepted_at: 5,
-        required: 1,
-        acked: 0,
-        relayed_at: None,
-        held: false,
-        from: 0,
-        loss: None,
-        let_go: None,
-        askers: Vec::new(),
-        unplaced: None,
+        ..segment_row(seq)
     }
 }
 

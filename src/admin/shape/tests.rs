@@ -1,38 +1,15 @@
 //! Ages by accept numbers.
 
-use consign_core::id::{BlobDigest, BodyNo, SegmentId};
-use consign_core::ledger::rows::Body;
+use consign_core::id::SegmentId;
 use consign_core::mem::MemStore;
-use consign_core::segment::{Destinations, Meta};
 
 use super::*;
-use crate::admin::testing::ledger;
+use crate::admin::testing::{ledger, segment_row};
 
 const NOW: UnixMillis = UnixMillis(1_000_000_000);
 
 fn row(seq: u64, accepted_at: u64) -> SegmentRow {
-    SegmentRow {
-        id: SegmentId([seq as u8; 32]),
-        digest: BlobDigest([7; 32]),
-        size: 10,
-        body: Body::Inline(BodyNo(seq)),
-        meta: Meta::default(),
-        to: Destinations::All,
-        here: false,
-        origin: String::new(),
-        origin_seq: seq,
-        hops: 0,
-        accepted_at,
-        required: 1,
-        acked: 0,
-        relayed_at: None,
-        held: false,
-        from: 0,
-        loss: None,
-        let_go: None,
-        askers: Vec::new(),
-        unplaced: None,
-    }
+    SegmentRow { id: SegmentId([seq as u8; 32]), accepted_at, ..segment_row(seq) }
 }
 
 /// A ledger with segments of these ages in seconds, the oldest first, all owed to beta and each second
