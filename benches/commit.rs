@@ -18,7 +18,7 @@ use consign_core::store::{Batch, Store, StoreEvent, StoreRequest};
 
 use support::load::{self, Origin};
 use support::table::Table;
-use support::{Disk, Res, disk, is_test, is_wanted, median};
+use support::{Disk, Res, disk, is_test, is_wanted, median, syncs};
 
 /// Content of each segment.
 const SIZE: usize = 1_024;
@@ -109,17 +109,6 @@ fn batch(disk: &Disk, number: u64, seq: &mut u64, size: u64, origin: Origin) -> 
         batch.put(Rows::Meta, name.key(), &MetaRow { value });
     }
     batch
-}
-
-fn syncs(dir: &Path, spell: Duration) -> Res<f64> {
-    let mut file = File::create(dir.join("raw"))?;
-    let (begun, mut count) = (Instant::now(), 0u32);
-    while begun.elapsed() < spell {
-        file.write_all(&[0x5a; 4_096])?;
-        file.sync_data()?;
-        count += 1;
-    }
-    Ok(f64::from(count) / begun.elapsed().as_secs_f64())
 }
 
 /// One content file, beside a plain write and sync of the same length.

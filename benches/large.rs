@@ -10,7 +10,8 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use support::real::{Real, free_address, proxy, rss_anon, until};
+use consign::meters::process::rss_anon;
+use support::real::{Real, free_address, proxy, until};
 use support::{Res, disk, size_of};
 
 /// How often the link is cut.

@@ -110,8 +110,7 @@ fn writes(rounds: usize, table: &mut Table) -> Res<()> {
     let (mut syncs, mut cached, mut direct, mut both) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
-        let mut file = File::create(&path)?;
-        syncs.push(per_second(|| file.write_all(&[0xa5; 4_096]).and_then(|()| file.sync_data()))?);
+        syncs.push(support::syncs(dir.path(), spell())?);
         let rate = |seconds: f64| size as f64 / seconds / 1e6;
         cached.push(rate(fill(&path, size, OFlags::empty())?));
         direct.push(rate(fill(&path, size, OFlags::DIRECT)?));

@@ -11,9 +11,12 @@ pub mod site;
 pub mod table;
 
 use std::error::Error;
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use consign_core::id::{BatchNo, ConnId};
 use consign_core::ledger::read::Recovery;
@@ -49,6 +52,18 @@ pub fn disk() -> Res<tempfile::TempDir> {
     let parent = std::env::var_os("CONSIGN_BENCH_DIR").map(std::path::PathBuf::from);
     let parent = parent.unwrap_or_else(|| Path::new(env!("CARGO_TARGET_TMPDIR")).to_path_buf());
     Ok(tempfile::Builder::new().prefix("consign-bench-").tempdir_in(parent)?)
+}
+
+/// How often a second this disk appends a page and syncs it.
+pub fn syncs(dir: &Path, spell: Duration) -> Res<f64> {
+    let mut file = File::create(dir.join("raw"))?;
+    let (begun, mut count) = (Instant::now(), 0u32);
+    while begun.elapsed() < spell {
+        file.write_all(&[0x5a; 4_096])?;
+        file.sync_data()?;
+        count += 1;
+    }
+    Ok(f64::from(count) / begun.elapsed().as_secs_f64())
 }
 
 /// An open store and its answers.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use consign::meters::process::rss_anon;
 use serde_json::Value;
 
 use super::Res;
@@ -176,14 +177,6 @@ impl Drop for Real {
     fn drop(&mut self) {
         let _ = self.kill();
     }
-}
-
-/// Anonymous resident memory of a process in bytes; 0 when it is gone.
-pub fn rss_anon(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    kib.unwrap_or(0) * 1024
 }
 
 /// What a proxy does.

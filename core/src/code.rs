@@ -24,6 +24,13 @@ macro_rules! codes {
             pub const fn from_number(number: u8) -> Option<$name> {
                 match number { $($number => Some($name::$variant),)* _ => None }
             }
+            /// Adds one to its place among counts that are in the order of [`Self::ALL`].
+            pub fn count_in(self, counts: &mut [u64]) {
+                let mut places = Self::ALL.iter().zip(counts);
+                if let Some((_, count)) = places.find(|(code, _)| **code == self) {
+                    *count += 1;
+                }
+            }
             /// The code of a word, if there is one.
             #[must_use]
             pub fn from_word(word: &str) -> Option<$name> {

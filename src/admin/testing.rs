@@ -121,12 +121,19 @@ pub(crate) fn config() -> Config {
 
 /// A ledger that knows beta as 1 and gamma as 2, and whatever else is filled in.
 pub(crate) fn ledger(fill: impl FnOnce(&mut Batch)) -> MemStore {
+    filled(|batch| {
+        for (site, name) in [(1, "beta"), (2, "gamma")] {
+            let (pin, held) = (Vec::new(), false);
+            let row = PeerRow { name: name.into(), pin, held, last_acked: None, forgotten: None };
+            batch.put(Table::Peers, &keys::site(SiteNo(site)), &row);
+        }
+        fill(batch);
+    })
+}
+
+/// A ledger of one batch.
+pub(crate) fn filled(fill: impl FnOnce(&mut Batch)) -> MemStore {
     let mut batch = Batch::new(BatchNo(1));
-    for (site, name) in [(1, "beta"), (2, "gamma")] {
-        let (pin, held) = (Vec::new(), false);
-        let row = PeerRow { name: name.into(), pin, held, last_acked: None, forgotten: None };
-        batch.put(Table::Peers, &keys::site(SiteNo(site)), &row);
-    }
     fill(&mut batch);
     batch.put(Table::Meta, MetaName::Batch.key(), &MetaRow { value: 1 });
     let mut store = MemStore::new();

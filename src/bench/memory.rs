@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::meters::process::{processor, rss_anon};
+
 /// How often the processes are looked at.
 const EVERY: Duration = Duration::from_millis(10);
 
@@ -31,19 +33,20 @@ impl Watch {
         let ends = Arc::clone(&over);
         let thread = std::thread::spawn(move || {
             let mut peaks = Vec::new();
-            let mut spent: BTreeMap<u32, (f64, f64)> =
+            let mut spent: BTreeMap<u32, (Duration, Duration)> =
                 pids.now().into_iter().map(|pid| (pid, (processor(pid), processor(pid)))).collect();
             loop {
                 let last = ends.load(Ordering::Acquire);
                 let now = pids.now();
                 peaks.resize(now.len().max(peaks.len()), 0);
                 for (peak, pid) in peaks.iter_mut().zip(now) {
-                    *peak = anon(pid).max(*peak);
+                    *peak = rss_anon(pid).max(*peak);
                     // One that came later began at nothing.
                     spent.entry(pid).or_default().1 = processor(pid);
                 }
                 if last {
-                    let processor = spent.values().map(|(from, to)| to - from).sum();
+                    let spent = spent.values().map(|(from, to)| to.saturating_sub(*from));
+                    let processor = spent.sum::<Duration>().as_secs_f64();
                     return Used { rss_anon: peaks, processor };
                 }
                 std::thread::sleep(EVERY);
@@ -56,45 +59,5 @@ impl Watch {
     pub(super) fn stop(self) -> Used {
         self.over.store(true, Ordering::Release);
         self.thread.join().unwrap_or_default()
-    }
-}
-
-/// `RssAnon` of a process in bytes; 0 when it is gone.
-fn anon(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    kib.unwrap_or(0).saturating_mul(1_024)
-}
-
-/// Processor seconds of a process so far, to a hundredth; 0 when it is gone.
-fn processor(pid: u32) -> f64 {
-    /// What the kernel counts in, on every architecture: `USER_HZ`.
-    const TICKS: f64 = 100.0;
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name before it may hold anything.
-    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks = rest.split_whitespace().skip(11).take(2).filter_map(|n| n.parse::<f64>().ok());
-    ticks.sum::<f64>() / TICKS
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn this_process_has_some_and_a_dead_one_none() {
-        assert!(anon(std::process::id()) > 64 << 10);
-        assert_eq!(anon(u32::MAX), 0);
-    }
-
-    #[test]
-    fn processor_time_grows_with_work_and_a_dead_one_has_none() {
-        let before = processor(std::process::id());
-        let mut sum = 0_u64;
-        while processor(std::process::id()) < before + 0.01 {
-            sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(7));
-        }
-        assert_eq!(processor(u32::MAX), 0.0);
     }
 }

@@ -63,7 +63,10 @@ impl Meters {
     #[must_use]
     pub fn rpc(&self) -> Tell {
         let meters = self.clone();
-        Tell::new(move |answered| lock(&meters.0.rpc).count(RPC, answered))
+        Tell::new(move |answered| {
+            let at = served::row_of(RPC, answered);
+            lock(&meters.0.rpc).count(at, answered);
+        })
     }
 
     /// Told of answers of pickup at a site; refusals are logged with who got them.
@@ -71,7 +74,8 @@ impl Meters {
     pub fn http(&self, node: &str) -> Tell {
         let (meters, node) = (self.clone(), node.to_owned());
         Tell::new(move |answered| {
-            lock(&meters.0.http).count(HTTP, answered);
+            let at = served::row_of(HTTP, answered);
+            lock(&meters.0.http).count(at, answered);
             if answered.status >= 400 {
                 refused(&node, answered);
             }

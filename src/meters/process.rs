@@ -1,6 +1,7 @@
 //! What the kernel knows of this process, read from `/proc`.
 
 use std::fs;
+use std::time::Duration;
 
 /// Ticks of the processor times in `/proc` per second: `USER_HZ`, which is 100 wherever this builds.
 const TICKS: u64 = 100;
@@ -38,22 +39,46 @@ pub fn read() -> Process {
     process
 }
 
+/// Processor time of a process so far, to a hundredth of a second; none when it is gone.
+#[must_use]
+pub fn processor(pid: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    Duration::from_micros(processor_micros(&stat))
+}
+
+/// Anonymous resident memory of a process in bytes, which the page cache cannot take back; 0 when it is
+/// gone.
+#[must_use]
+pub fn rss_anon(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    value_of(&status, "RssAnon:").saturating_mul(KIB)
+}
+
+fn processor_micros(stat: &str) -> u64 {
+    micros(field(stat, 14).saturating_add(field(stat, 15)))
+}
+
+fn micros(ticks: u64) -> u64 {
+    ticks.saturating_mul(1_000_000 / TICKS)
+}
+
+/// A number of `stat`, from the third on, as proc(5) counts them. The name before them may have blanks and
+/// brackets in it.
+fn field(stat: &str, number: usize) -> u64 {
+    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    number_of(rest.split_whitespace().nth(number - 3))
+}
+
 fn parse(stat: &str, status: &str, limits: &str, machine: &str) -> Process {
-    // The name may have blanks and brackets in it; numbers begin behind its last one.
-    let fields: Vec<&str> =
-        stat.rsplit_once(')').map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
-    // Numbered from the state, which is field 3 of the manual's.
-    let field = |number: usize| number_of(fields.get(number - 3).copied());
-    let micros = |ticks: u64| ticks.saturating_mul(1_000_000 / TICKS);
     let memory = |key: &str| value_of(status, key).saturating_mul(KIB);
     let booted = value_of(machine, "btime").saturating_mul(1_000_000);
     Process {
-        cpu_micros: micros(field(14).saturating_add(field(15))),
+        cpu_micros: processor_micros(stat),
         resident: memory("VmRSS:"),
         virtual_memory: memory("VmSize:"),
         open_files: 0,
         max_files: value_of(limits, "Max open files"),
-        started_micros: booted.saturating_add(micros(field(22))),
+        started_micros: booted.saturating_add(micros(field(stat, 22))),
     }
 }
 
@@ -81,6 +106,22 @@ mod tests {
         assert_eq!((process.resident, process.virtual_memory), (102_400, 2_048_000));
         assert_eq!((process.max_files, process.started_micros), (1024, 1_012_340_000));
         assert_eq!(parse("", "", "", ""), Process::default());
+    }
+
+    #[test]
+    fn a_process_has_some_memory_and_a_dead_one_none() {
+        assert!(rss_anon(std::process::id()) > 64 << 10);
+        assert_eq!(rss_anon(u32::MAX), 0);
+    }
+
+    #[test]
+    fn processor_time_grows_with_work_and_a_dead_one_has_none() {
+        let before = processor(std::process::id());
+        let mut sum = 0_u64;
+        while processor(std::process::id()) < before + Duration::from_millis(10) {
+            sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(7));
+        }
+        assert_eq!(processor(u32::MAX), Duration::ZERO);
     }
 
     #[test]

@@ -70,8 +70,7 @@ pub const HTTP: &[Row] = &[
 ];
 
 impl Row {
-    fn is_of(&self, answered: &Answered) -> bool {
-        let path = Target::of(&answered.target).path;
+    fn is_of(&self, method: &str, path: &str) -> bool {
         let (mut want, mut have) = (self.path.split('/'), path.split('/'));
         let same = loop {
             match (want.next(), have.next()) {
@@ -80,9 +79,16 @@ impl Row {
                 _ => break false,
             }
         };
-        let method = answered.method.name();
         same && (method == self.method || (method == "HEAD" && self.method == "GET"))
     }
+}
+
+/// Which row of a table a request is of.
+#[must_use]
+pub fn row_of(table: &[Row], answered: &Answered) -> usize {
+    let (method, path) = (answered.method.name(), Target::of(&answered.target).path);
+    let at = table.iter().position(|row| row.is_of(method, path));
+    at.unwrap_or(table.len().saturating_sub(1))
 }
 
 /// What was answered since the start, by row of a table and status.
@@ -90,10 +96,8 @@ impl Row {
 pub struct Served(BTreeMap<(usize, u16), Histogram>);
 
 impl Served {
-    /// Counts an answer.
-    pub fn count(&mut self, table: &[Row], answered: &Answered) {
-        let at = table.iter().position(|row| row.is_of(answered));
-        let at = at.unwrap_or(table.len().saturating_sub(1));
+    /// Counts an answer to a request of this row.
+    pub fn count(&mut self, at: usize, answered: &Answered) {
         let micros = u64::try_from(answered.took.as_micros()).unwrap_or(u64::MAX);
         self.0.entry((at, answered.status)).or_default().observe(micros);
     }

@@ -15,7 +15,7 @@ fn answered(method: Method, target: &str, status: u16) -> Answered {
 
 fn label(table: &'static [Row], answered: &Answered) -> (&'static str, &'static str) {
     let mut served = Served::default();
-    served.count(table, answered);
+    served.count(served::row_of(table, answered), answered);
     let rows = served.rows(table, 0);
     let (&(at, status), _) = rows.iter().find(|(_, h)| h.count() == 1).expect("it is counted");
     assert_eq!(status, answered.status);

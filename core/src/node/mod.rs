@@ -464,10 +464,7 @@ impl Node {
 
     /// Something was refused with this code.
     fn count_refusal(&mut self, refusal: Refusal) {
-        let at = Refusal::ALL.iter().position(|r| *r == refusal);
-        if let Some(count) = at.and_then(|at| self.refusals.get_mut(at)) {
-            *count += 1;
-        }
+        refusal.count_in(&mut self.refusals);
     }
 
     fn backoff(&self) -> Backoff {

@@ -93,59 +93,38 @@ pub(super) enum Tally {
     PickedUp(u64),
 }
 
-impl Tallied {
-    fn add(&mut self, tally: Tally) {
-        match tally {
-            Tally::Accepted(source, bytes) => {
-                if let Some(row) = self.accepted.get_mut(source as usize) {
-                    row.count += 1;
-                    row.bytes = row.bytes.saturating_add(bytes);
-                }
-            }
-            Tally::Took(ms) => self.attempts.observe_ms(ms),
-            Tally::Delivered(ms) => self.latency.observe_ms(ms),
-            Tally::Deadletter(operation) => add(&mut self.deadletters, operation as usize),
-            Tally::Shard(state) => {
-                let at = ShardState::ALL.iter().position(|s| *s == state);
-                add(&mut self.shards, at.unwrap_or(usize::MAX));
-            }
-            Tally::PickedUp(ms) => self.pickup_wait.observe_ms(ms),
-            // Peers count these.
-            Tally::Ended(..) | Tally::Failed(..) => {}
-        }
-    }
-}
-
-fn add(counts: &mut [u64], at: usize) {
-    if let Some(count) = counts.get_mut(at) {
-        *count += 1;
-    }
-}
-
 impl Node {
     /// A batch is durable: what was staged with it counts.
     pub(super) fn count(&mut self, tallies: Vec<Tally>) {
         for tally in tallies {
-            self.stage.tallied.add(tally);
-            match tally {
-                Tally::Ended(site, ending) => {
-                    if let Some(peer) = self.peers.get_mut(&site) {
-                        add(&mut peer.tallied.attempts, ending as usize);
-                    }
+            self.count_one(tally);
+        }
+    }
+
+    fn count_one(&mut self, tally: Tally) {
+        let all = &mut self.stage.tallied;
+        match tally {
+            Tally::Accepted(source, bytes) => {
+                if let Some(row) = all.accepted.get_mut(source as usize) {
+                    row.count += 1;
+                    row.bytes = row.bytes.saturating_add(bytes);
                 }
-                Tally::Failed(site, cause) => {
-                    let at = Cause::ALL.iter().position(|c| *c == cause);
-                    if let Some(peer) = self.peers.get_mut(&site) {
-                        add(&mut peer.tallied.failures, at.unwrap_or(usize::MAX));
-                    }
-                }
-                Tally::Accepted(..)
-                | Tally::Took(_)
-                | Tally::Delivered(_)
-                | Tally::Deadletter(_)
-                | Tally::Shard(_)
-                | Tally::PickedUp(_) => {}
             }
+            Tally::Ended(site, ending) => {
+                if let Some(peer) = self.peers.get_mut(&site) {
+                    ending.count_in(&mut peer.tallied.attempts);
+                }
+            }
+            Tally::Failed(site, cause) => {
+                if let Some(peer) = self.peers.get_mut(&site) {
+                    cause.count_in(&mut peer.tallied.failures);
+                }
+            }
+            Tally::Took(ms) => all.attempts.observe_ms(ms),
+            Tally::Delivered(ms) => all.latency.observe_ms(ms),
+            Tally::Deadletter(operation) => operation.count_in(&mut all.deadletters),
+            Tally::Shard(state) => state.count_in(&mut all.shards),
+            Tally::PickedUp(ms) => all.pickup_wait.observe_ms(ms),
         }
     }
 

@@ -1,19 +1,18 @@
 //! Keys as people write them, acts as they are read, lists over a small ledger.
 
-use consign_core::id::{BatchNo, BlobDigest, BlobNo, Sha256Digest};
+use consign_core::id::{BlobDigest, BlobNo, Sha256Digest};
 use consign_core::ledger::Table;
 use consign_core::ledger::keys_pickup::{self as keys, ShardKey};
-use consign_core::ledger::rows::{Body, MetaName, MetaRow};
+use consign_core::ledger::rows::Body;
 use consign_core::ledger::rows_pickup::{ClientRow, NodeKey, NodeRow, ShardRow, ShardState};
 use consign_core::mem::MemStore;
-use consign_core::node::Input;
 use consign_core::pickup::{OperatorAct, PickupRefusal};
-use consign_core::store::Batch;
 use serde_json::json;
 
 use super::acts::{PickupRequest, read, refusal};
 use super::lists::{NameListing, ShardListing, clients, nodes, shard, shards};
 use super::*;
+use crate::admin::testing::filled as store;
 
 const KEY: &str = "A6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg=";
 
@@ -155,17 +154,6 @@ fn row(state: ShardState) -> ShardRow {
         reason: "disk full".into(),
         reserved: 0,
     }
-}
-
-fn store(fill: impl FnOnce(&mut Batch)) -> MemStore {
-    let mut batch = Batch::new(BatchNo(1));
-    fill(&mut batch);
-    batch.put(Table::Meta, MetaName::Batch.key(), &MetaRow { value: 1 });
-    let mut store = MemStore::new();
-    store.set_capacity(1 << 40);
-    let done = store.commit(&batch);
-    assert!(matches!(done, Input::Committed { .. }), "{done:?}");
-    store
 }
 
 fn small_ledger() -> MemStore {

@@ -297,10 +297,7 @@ impl Node {
     }
 
     fn count_act(&mut self, action: act::Action) {
-        let at = act::Action::ALL.iter().position(|a| *a == action);
-        if let Some(count) = at.and_then(|at| self.acts.counts.get_mut(at)) {
-            *count += 1;
-        }
+        action.count_in(&mut self.acts.counts);
     }
 
     fn close_reads(&mut self, doing: &mut Doing) {

@@ -307,10 +307,7 @@ impl Node {
     }
 
     fn count_pickup_refusal(&mut self, no: &No, out: &mut Vec<Action>) {
-        let at = PickupRefusal::ALL.iter().position(|r| *r == no.refusal);
-        if let Some(count) = at.and_then(|at| self.pickup.told.refusals.get_mut(at)) {
-            *count += 1;
-        }
+        no.refusal.count_in(&mut self.pickup.told.refusals);
         let (code, peer, text) = (no.refusal.word(), String::new(), no.text.clone());
         out.push(Action::Note(Note::Refused { code, peer, text }));
     }
