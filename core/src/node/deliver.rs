@@ -170,15 +170,16 @@ impl Node {
         transfer: TransferNo,
         segment: &SegmentRow,
     ) -> Offer {
-        let here = segment.origin.is_empty();
+        let to = self.asked(sites, segment);
+        let (origin, origin_seq) = self.accept_behind(sites, seq, segment);
         Offer {
             transfer,
             id: segment.id,
             digest: segment.digest,
             size: segment.size,
-            to: self.asked(sites, segment),
-            origin: if here { self.config.name.clone() } else { segment.origin.clone() },
-            origin_seq: segment.origin_number(seq),
+            to,
+            origin,
+            origin_seq,
             hops: segment.hops.saturating_add(1),
             meta: segment.meta.clone(),
         }

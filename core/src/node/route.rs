@@ -12,7 +12,7 @@ use super::Node;
 use super::accept::No;
 use super::peer::Peer;
 use crate::code::Refusal;
-use crate::id::SiteNo;
+use crate::id::{Seq, SiteNo};
 use crate::ledger::keys::DueKey;
 use crate::ledger::rows::{DeliveryRow, SegmentRow};
 use crate::limits::DESTINATIONS_MAX;
@@ -77,6 +77,26 @@ impl Node {
             return Destinations::All;
         }
         Destinations::named(peers().map(|p| p.name.clone()).collect()).unwrap_or(Destinations::All)
+    }
+
+    /// Whose accept an offer to these sites tells, and under which number.
+    ///
+    /// Nobody is owed what began there: a delivery to the origin of the copy stems from another accept
+    /// of the same content, which met the copy here. Told of its own accept, the origin would not know
+    /// that it is to keep it (R1), so this site stands for the other one.
+    pub(super) fn accept_behind(
+        &self,
+        sites: &[SiteNo],
+        seq: Seq,
+        segment: &SegmentRow,
+    ) -> (String, u64) {
+        let began_there = |site| self.peers.get(site).is_some_and(|p| p.name == segment.origin);
+        if sites.iter().any(began_there) {
+            return (self.config.name.clone(), seq.0);
+        }
+        let here = segment.origin.is_empty();
+        let origin = if here { &self.config.name } else { &segment.origin };
+        (origin.clone(), segment.origin_number(seq))
     }
 
     /// Deliveries of the same segment behind the same hop that are claimed along with `first`: never

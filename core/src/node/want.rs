@@ -275,7 +275,8 @@ impl Node {
         let Some(session) = self.conns.get_mut(&conn).and_then(|c| c.peer.as_mut()) else { return };
         let number = TransferNo(session.next_transfer);
         session.next_transfer = session.next_transfer.saturating_add(1);
-        let offer = Offer { to: own, ..self.offer(&[site], held.seq, number, &row) };
+        // It gets back what it had, whoever's accept that was.
+        let offer = Offer { to: own, ..self.offer(&[], held.seq, number, &row) };
         let sending = Box::new(Sending { seq: held.seq, offer, body: row.body });
         let refusal = refused(transfer, what, Refusal::Busy);
         self.promise(conn, Promise::Send(sending), Some(refusal), Some(held.seq));

@@ -79,6 +79,27 @@ fn an_answer_to_an_offer_older_than_the_accept_settles_nothing() {
     site.audit();
 }
 
+/// A copy that began at beta, and another site's accept of the same content for everybody, or for beta
+/// by name: told of its own accept, beta would not know that it is to keep it.
+#[test]
+fn the_origin_of_a_copy_is_told_of_the_accept_that_is_for_it() {
+    for to in ["*", "beta"] {
+        let mut site = Site::new(&["beta", "gamma", "delta"]);
+        let (beta, gamma) = (site.session("beta"), site.session("gamma"));
+        site.settle();
+        offer(&mut site, beta, 1, &["*"], |o| (o.origin, o.origin_seq) = ("beta".into(), 70));
+        let first = site.sendings();
+        assert_eq!(first.len(), 1, "to gamma");
+        assert!(first.iter().all(|(_, s)| (&*s.offer.origin, s.offer.origin_seq) == ("beta", 70)));
+        offer(&mut site, gamma, 1, &[to], |o| (o.origin, o.origin_seq) = ("gamma".into(), 5));
+        let (conn, again) = sent(&mut site);
+        let (seq, row) = site.found(again.id).unwrap();
+        assert_eq!((conn, &*row.origin, row.origin_seq), (beta, "beta", 70));
+        assert_eq!((&*again.origin, again.origin_seq, again.hops), ("alpha", seq.0, 2), "R1");
+        site.audit();
+    }
+}
+
 /// A hop that has evicted a segment, as its ledger looks then.
 fn evicted(origin: &str) -> (Site, SegmentId) {
     let (mut site, beta, _, id) = passed_on();

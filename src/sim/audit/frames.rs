@@ -178,6 +178,9 @@ impl Desk<'_> {
         }
         let seq = out.0;
         self.site.links.get(conn).out.insert(offer.transfer, out);
+        if offer.origin == self.site.config.name {
+            self.world.stories.vouched(self.ix, &offer.id);
+        }
         self.same_segment(seq, &name, offer)
     }
 
@@ -207,8 +210,8 @@ impl Desk<'_> {
         let Some(row) = self.site.disk.segments.get(&seq) else { return Ok(()) };
         let own = &self.site.config.name;
         let is = |origin: &str, number: u64, hops: u8| {
-            let here = origin.is_empty();
-            let number = if here && number == 0 { seq.0 } else { number };
+            let here = origin.is_empty() || vouches(offer, own, name, origin);
+            let number = if here && (number == 0 || !origin.is_empty()) { seq.0 } else { number };
             let origin = if here { own.as_str() } else { origin };
             (offer.origin.as_str(), offer.origin_seq, offer.hops)
                 == (origin, number, hops.saturating_add(1))
@@ -414,4 +417,14 @@ impl Desk<'_> {
     ) {
         self.tell(id, Event::Frame { kind, sent, peer, transfer, code });
     }
+}
+
+/// Whether a site stands for an accept that met a copy from `origin` there: it offers to that origin,
+/// which nobody owes its own accept.
+fn vouches(offer: &Offer, own: &str, to: &str, origin: &str) -> bool {
+    origin != own
+        && match &offer.to {
+            Destinations::All => to == origin,
+            Destinations::Named(names) => names.iter().any(|name| name == origin),
+        }
 }

@@ -17,9 +17,12 @@ impl Desk<'_> {
                 self.site.newest.remove(&row.id);
             }
         }
+        self.site.replaced.clear();
         for (seq, _) in &t.new {
-            if let Some(row) = self.site.disk.segments.get(seq) {
-                self.site.removed.remove(&row.id);
+            let Some(id) = self.site.id(*seq) else { continue };
+            self.site.removed.remove(&id);
+            if t.gone.segments.iter().any(|(_, row)| row.id == id) {
+                self.site.replaced.insert(id);
             }
         }
     }

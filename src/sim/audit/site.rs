@@ -200,6 +200,8 @@ pub(super) struct Site {
     pub newest: BTreeMap<SegmentId, Seq>,
     /// Segments that were removed as the policy allows, and the last number they had.
     pub removed: BTreeMap<SegmentId, Seq>,
+    /// Those that the newest batch has removed and accepted anew.
+    pub replaced: BTreeSet<SegmentId>,
     pub links: Links,
     /// Rows that the node said it has set aside.
     pub told: BTreeSet<String>,
@@ -248,6 +250,7 @@ impl Site {
             revived: BTreeSet::new(),
             newest: BTreeMap::new(),
             removed: BTreeMap::new(),
+            replaced: BTreeSet::new(),
             links: Links::default(),
             told: BTreeSet::new(),
             former: BTreeSet::new(),

@@ -67,7 +67,7 @@ struct Line {
 struct Item {
     name: String,
     handed: Option<Handed>,
-    /// Every site at which it was handed in.
+    /// Every site at which it was handed in, or that stands for another one's accept.
     origins: BTreeSet<SiteIx>,
     lines: Vec<Line>,
 }
@@ -91,12 +91,20 @@ impl Stories {
         }
     }
 
+    /// A site offers it as its own accept: it stands for another one that it cannot name.
+    pub fn vouched(&mut self, at: SiteIx, id: &SegmentId) {
+        if let Some(item) = self.items.get_mut(id) {
+            item.origins.insert(at);
+        }
+    }
+
     /// What was handed in under this identity, anywhere.
     pub fn handed(&self, id: &SegmentId) -> Option<Handed> {
         self.items.get(id)?.handed
     }
 
-    /// The sites at which a local client handed it in: one of them is the origin of every offer of it.
+    /// The sites at which a local client handed it in or that stand for such a one: one of them is the
+    /// origin of every offer of it.
     pub fn origins(&self, id: &SegmentId) -> impl Iterator<Item = SiteIx> + '_ {
         self.items.get(id).into_iter().flat_map(|item| item.origins.iter().copied())
     }

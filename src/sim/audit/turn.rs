@@ -205,8 +205,8 @@ impl Desk<'_> {
                     let older = || site.disk.segments.iter().any(|(s, r)| r.id == *id && is(*s));
                     site.newest.get(id).is_some_and(|seq| is(*seq)) || older()
                 });
-                // It may have gone its way between its commit and the word.
-                let gone = self.site.removed.contains_key(id);
+                // It may have gone its way between its commit and the word, or within one commit.
+                let gone = self.site.removed.contains_key(id) || self.site.replaced.contains(id);
                 demand(acked || gone, "I1", Some(*id), || {
                     format!("it is said to be delivered to {peer}, which is not on disk")
                 })

@@ -11,6 +11,8 @@ use crate::id::{BlobDigest, Sha256Digest};
 
 /// First byte of a chain.
 const VERSION: u8 = 1;
+/// First byte of a chain with a seal before it.
+const SEALED: u8 = 2;
 
 /// The digester.
 #[derive(Clone)]
@@ -60,6 +62,16 @@ impl Digester {
         Some(chain)
     }
 
+    /// A chain for content that stopped here, between two checkpoints: what stands behind the chain is
+    /// read again when it goes on, and is taken only if all of it still has this SHA-256. Version 2,
+    /// that digest, and the chain of version 1, whose own seal is dropped.
+    pub(super) fn seal(&self, chain: &[u8]) -> Vec<u8> {
+        let mut sealed = Vec::from([SEALED]);
+        sealed.extend_from_slice(&self.sha256().0);
+        sealed.extend_from_slice(unseal(chain).map_or(chain, |(_, bare)| bare));
+        sealed
+    }
+
     pub(super) fn update(&mut self, data: &[u8]) {
         self.sha256.update(data);
         self.blake3.update(data);
@@ -70,10 +82,23 @@ impl Digester {
         self.blake3.offset()
     }
 
+    /// SHA-256 of everything hashed.
+    pub(super) fn sha256(&self) -> Sha256Digest {
+        Sha256Digest(self.sha256.clone().finalize().into())
+    }
+
     /// The digests of everything hashed.
     pub(super) fn finish(&self) -> (Sha256Digest, BlobDigest) {
-        (Sha256Digest(self.sha256.clone().finalize().into()), self.blake3.finalize())
+        (self.sha256(), self.blake3.finalize())
     }
+}
+
+/// What a sealed chain says all of the content is up to where it stopped, and the chain itself. `None`
+/// when there is no seal: it stopped at a checkpoint, or an earlier version wrote it.
+pub(super) fn unseal(chain: &[u8]) -> Option<(Sha256Digest, &[u8])> {
+    let (version, rest) = chain.split_first()?;
+    let (digest, bare) = rest.split_first_chunk::<32>()?;
+    (*version == SEALED).then_some((Sha256Digest(*digest), bare))
 }
 
 #[cfg(test)]
@@ -119,7 +144,23 @@ mod tests {
                 "{len}"
             );
         }
-        let newer = [&[2], &chain[1..]].concat();
+        let newer = [&[3], &chain[1..]].concat();
         assert!(Digester::resume(&newer, 2_048).is_none());
+    }
+    #[test]
+    fn a_seal_tells_where_it_was_put() {
+        let mut digester = Digester::new(2_048);
+        digester.update(&[7; 2_048]);
+        let bare = digester.chain().unwrap();
+        assert_eq!(unseal(&bare), None);
+        for chain in [bare, Vec::new()] {
+            let mut further = digester.clone();
+            for len in [1, 100] {
+                further.update(&[8; 100][..len]);
+                let sealed = further.seal(&further.seal(&chain));
+                assert_eq!(unseal(&sealed), Some((further.finish().0, &chain[..])));
+            }
+        }
+        assert_eq!(unseal(&[SEALED; 32]), None, "too short");
     }
 }

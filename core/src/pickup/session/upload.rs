@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 
 use bytes::{Bytes, BytesMut};
 
-use super::digester::Digester;
+use super::digester::{Digester, unseal};
 use super::event;
 use super::refusal::No;
 use super::route::UploadHead;
@@ -72,6 +72,8 @@ struct Grant {
     offset: u64,
     /// The last checkpoint that is durable.
     chain: Vec<u8>,
+    /// What all of it was when it stopped behind that, and must still be.
+    seal: Option<Sha256Digest>,
     reserved: u64,
     extending: bool,
     /// The file is open for writing.
@@ -257,7 +259,11 @@ impl Upload {
             | Stage::Judged => return Ok(()),
         }
         let Granted { blob, offset, chain, reserved, size, digests } = granted;
-        let resumed = Digester::resume(&chain, self.every).filter(|d| d.offset() <= offset);
+        let (seal, bare) = match unseal(&chain) {
+            Some((seal, bare)) => (Some(seal), bare),
+            None => (None, &chain[..]),
+        };
+        let resumed = Digester::resume(bare, self.every).filter(|d| d.offset() <= offset);
         let whole = self.head.whole.and(&digests);
         let (Some(digester), Some(whole)) = (resumed, whole) else {
             // What was begun does not fit what goes on: it cannot become right any more.
@@ -266,8 +272,8 @@ impl Upload {
             return Ok(());
         };
         (self.digester, self.head.whole) = (digester, whole);
-        let grant =
-            Grant { blob, offset, chain, reserved, extending: false, open: false, syncing: 0 };
+        let (extending, open, syncing) = (false, false, 0);
+        let grant = Grant { blob, offset, chain, seal, reserved, extending, open, syncing };
         let fits = self.fits_grant(size, offset);
         self.head.size = self.head.size.or(size);
         self.stage = Stage::Rehashing(grant);
@@ -307,6 +313,14 @@ impl Upload {
             let len = usize::try_from(left.min(REREAD)).unwrap_or(usize::MAX);
             let (ticket, body) = (self.ticket, crate::ledger::rows::Body::Blob(blob));
             out.requests.push(StoreRequest::Read { ticket, body, offset: at, len });
+            return Ok(());
+        }
+        if grant.seal.is_some_and(|seal| seal != self.digester.sha256()) {
+            // The digests of what arrives from now on would make it look right.
+            let text = alloc::format!("its first {at} bytes are not what was written");
+            self.stage = Stage::Judged;
+            let why = BrokenUpload::Store(StoreFault::Corrupt(text));
+            out.events.push(self.broken(blob, why));
             return Ok(());
         }
         if let Stage::Rehashing(grant) = core::mem::replace(&mut self.stage, Stage::Judged) {

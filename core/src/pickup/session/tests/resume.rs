@@ -21,7 +21,7 @@ fn cut(bench: &mut Bench) -> (u64, Vec<u8>) {
             Event::Broken { why: BrokenUpload::Cut { offset, chain }, .. } => {
                 return (offset, chain);
             }
-            Event::Checkpoint { .. } | Event::Upload { .. } => {}
+            Event::Checkpoint { .. } | Event::Upload { .. } | Event::Extend { .. } => {}
             other => panic!("{other:?}"),
         }
     }
@@ -69,8 +69,16 @@ fn a_broken_connection_tells_the_exact_durable_offset() {
         assert_eq!(offset, at as u64);
         assert_eq!(bench.files[&5].data, body[..at]);
         assert!(!bench.files[&5].open && bench.closed);
-        let resumed = digester::Digester::resume(&chain, EVERY).unwrap();
+        let bare = match digester::unseal(&chain) {
+            Some((seal, bare)) => {
+                assert_eq!(seal, digests(&body[..at]).0);
+                bare
+            }
+            None => &chain[..],
+        };
+        let resumed = digester::Digester::resume(bare, EVERY).unwrap();
         assert_eq!(resumed.offset(), offset / EVERY * EVERY);
+        assert_eq!(chain == bare, at == 4_096, "what is behind a checkpoint has a seal");
         assert_eq!(bench.status().0, 400, "the body is shorter than declared");
     }
     // Nothing came: there is no file.
@@ -146,6 +154,52 @@ fn it_goes_on_where_it_stopped() {
         assert!(next.files[&5].data == body);
         let read = next.requests.iter().filter(|r| r.starts_with("Read")).count();
         assert_eq!(read, usize::from(reads), "at most what follows a checkpoint is read again");
+    }
+}
+
+/// What stands behind the last checkpoint is hashed when an upload goes on: digests of what the disk
+/// made of it would make it look right to everybody.
+#[test]
+fn what_has_changed_since_it_was_written_is_not_gone_on_with() {
+    let body = content(30_000);
+    for (at, harmed) in [(1, 0), (5_000, 4_096), (5_000, 4_999), (20_001, 20_000)] {
+        let mut bench = bench();
+        bench.feed(head("POST", "Content-Length: 30000\r\n"));
+        bench.grant(1, 5, 0, &[], 30_000);
+        bench.feed(&body[..at]);
+        bench.eof();
+        let (offset, chain) = cut(&mut bench);
+        let mut next = self::bench();
+        next.files = bench.files.clone();
+        next.files.get_mut(&5).unwrap().data[harmed] ^= 4;
+        next.feed(head("PATCH", &format!("Content-Length: 9\r\nUpload-Offset: {offset}\r\n")));
+        next.event();
+        next.grant(1, 5, offset, &chain, 30_000);
+        let Event::Broken { why: BrokenUpload::Store(StoreFault::Corrupt(text)), .. } =
+            next.event()
+        else {
+            panic!("a fault")
+        };
+        assert_eq!(text, format!("its first {at} bytes are not what was written"));
+        assert!(!next.requests.iter().any(|r| r.starts_with("Create")), "{:?}", next.requests);
+    }
+}
+
+/// More has come, and been hashed, than room is reserved for: no digest tells what is durable behind
+/// the last checkpoint, so it goes on there.
+#[test]
+fn what_has_no_seal_goes_on_at_its_checkpoint() {
+    let body = content(30_000);
+    for (reserved, from) in [(9_000, 8_192), (8_192, 8_192), (4_000, 0)] {
+        let mut bench = bench();
+        bench.feed(head("POST", "Content-Length: 30000\r\n"));
+        bench.grant(1, 5, 0, &[], reserved);
+        bench.feed(&body[..20_000]);
+        assert_eq!(bench.files[&5].data.len() as u64, reserved, "the rest waits");
+        bench.eof();
+        let (offset, chain) = cut(&mut bench);
+        let resumed = digester::Digester::resume(&chain, EVERY).unwrap();
+        assert_eq!((offset, resumed.offset()), (from, from));
     }
 }
 

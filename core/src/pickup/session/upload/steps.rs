@@ -1,9 +1,12 @@
 //! Content that goes to a file: pieces, checkpoints, and how it ends.
 
+use alloc::vec::Vec;
+
 use bytes::BytesMut;
 
 use super::{
-    BrokenUpload, EXTEND_AHEAD, Event, Grant, No, PIECE, PickupRefusal, Stage, Upload, event,
+    BrokenUpload, Digester, EXTEND_AHEAD, Event, Grant, No, PIECE, PickupRefusal, Stage, Upload,
+    event, unseal,
 };
 use crate::id::BlobNo;
 use crate::session::{SessionEvent, SessionOut};
@@ -122,10 +125,12 @@ impl Upload {
     /// It stops here: what arrived and is reserved is made durable.
     pub(super) fn cut(&mut self, out: &mut SessionOut) {
         self.push(true, out);
+        let all = self.buffer.is_empty();
         self.buffer = BytesMut::new();
         match core::mem::replace(&mut self.stage, Stage::Judged) {
             Stage::Writing(mut grant) if grant.open => {
                 grant.syncing = grant.syncing.saturating_add(1);
+                grant.seal = all.then(|| self.digester.sha256());
                 out.requests.push(StoreRequest::Sync { blob: grant.blob });
                 self.stage = Stage::Cutting(grant);
             }
@@ -175,10 +180,23 @@ impl Upload {
         if goes_on || grant.syncing > 0 {
             return;
         }
-        let chain = core::mem::take(&mut grant.chain);
+        let (chain, sealed) = (core::mem::take(&mut grant.chain), grant.seal.is_some());
         self.stage = Stage::Judged;
         out.requests.push(StoreRequest::Abandon { blob });
-        out.events.push(self.broken(blob, BrokenUpload::Cut { offset, chain }));
+        let why = self.stopped(offset, chain, sealed);
+        out.events.push(self.broken(blob, why));
+    }
+
+    /// Where it goes on later. What stands behind the last checkpoint counts only `sealed`, with a digest
+    /// that tells whether it is still the same then: there is none where more was hashed than room
+    /// was reserved for.
+    fn stopped(&self, offset: u64, chain: Vec<u8>, sealed: bool) -> BrokenUpload {
+        let bare = unseal(&chain).map_or(&chain[..], |(_, bare)| bare);
+        let checkpoint = Digester::resume(bare, self.every).map_or(0, |d| d.offset());
+        if checkpoint == offset || !sealed {
+            return BrokenUpload::Cut { offset: checkpoint, chain: bare.to_vec() };
+        }
+        BrokenUpload::Cut { offset, chain: self.digester.seal(bare) }
     }
 
     /// The file is whole and durable.
