@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use consign_core::config::{BufferConfig, Config};
 use consign_core::id::Sha256Digest;
 use consign_core::ledger::Table;
 use consign_core::ledger::rows::Body;
@@ -11,7 +12,7 @@ use consign_core::pickup::{
 };
 use consign_core::store::StoreFault;
 
-use crate::relay::{MIB, Relay, Said, shard};
+use crate::relay::{MIB, Relay, Said, shard, with};
 
 fn body(len: u64) -> Vec<u8> {
     (0..len).map(|i| (i % 251) as u8).collect()
@@ -131,6 +132,29 @@ fn going_on_from_nothing_takes_another_file() {
     assert!(relay.whole(&second, &body(100_000)).unwrap().0);
     relay.site.settle();
     assert_eq!(relay.used(), 100_000, "the first is gone");
+    relay.audit();
+}
+
+/// Both files are charged until the first is gone: where that is too much, it goes first.
+#[test]
+fn going_on_from_nothing_stays_within_the_limit() {
+    let config = Config { max_bytes: 150_000, ..with(BufferConfig::default()) };
+    let mut relay = Relay::with(config);
+    let ask = relay.ask_of(&shard("a", 0), Some(100_000));
+    let first = relay.begin(ask.clone()).unwrap();
+    relay.write(&first, &body(30_000));
+    relay.close(first.conn);
+    relay.site.settle();
+    let patch = UploadAsk { kind: UploadKind::Patch { offset: 0 }, ..ask.clone() };
+    assert_eq!(relay.begin(patch.clone()).unwrap_err(), PickupRefusal::Unavailable);
+    relay.site.settle();
+    assert_eq!(relay.used(), 0, "nothing of it was durable");
+    relay.audit();
+    assert_eq!(relay.begin(patch).unwrap_err(), PickupRefusal::NotFound);
+    let second = relay.begin(ask).unwrap();
+    relay.write(&second, &body(100_000));
+    assert!(relay.whole(&second, &body(100_000)).unwrap().0);
+    assert_eq!(relay.used(), 100_000);
     relay.audit();
 }
 

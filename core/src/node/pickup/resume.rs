@@ -4,12 +4,13 @@ use super::No;
 use super::overlay::{Stop, View};
 use super::shard::{blank, follow};
 use super::upload::{Asker, upload};
-use crate::id::{ConnId, Sha256Digest, TransferNo};
+use crate::id::{ConnId, Sha256Digest, SiteNo, TransferNo};
 use crate::ledger::Table;
 use crate::ledger::keys_pickup::ShardKey;
 use crate::ledger::rows_pickup::{ShardRow, ShardState};
 use crate::limits::RESERVE_STEP;
 use crate::node::Node;
+use crate::node::upkeep::Want;
 use crate::pickup::state::ShardEvent;
 use crate::pickup::{Answer, PickupRefusal, UploadAsk};
 use crate::time::{Now, UnixMillis};
@@ -98,8 +99,16 @@ impl Node {
         let wanted = after.size.unwrap_or(if held > offset { held } else { step }).max(held);
         self.admit_shard(wanted, held)?;
         let blob = match durable {
-            // A file is created once, and the one of a writer that vanished may be there: a new number.
+            // A file is created once, and the one of a writer that vanished may be there: a new number,
+            // charged beside the old one until that is gone.
             0 => {
+                let both = Want { bytes: wanted, segment: false, source: SiteNo(0) };
+                if self.admit_bytes(both).is_err() {
+                    self.discard(now, &ask.shard, &row);
+                    let text = "the room of what was begun before is not free yet; begin anew";
+                    let no = No::new(PickupRefusal::Unavailable, text);
+                    return Err(no.after(super::SOON).into());
+                }
                 self.doom_shard(blob);
                 self.reserve_shard(wanted)
             }

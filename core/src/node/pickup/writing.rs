@@ -239,7 +239,7 @@ impl Node {
     }
 
     /// Partial content is discarded: the row returns to what it was before, a slot or nothing.
-    fn discard(&mut self, now: Now, shard: &ShardKey, row: &ShardRow) {
+    pub(super) fn discard(&mut self, now: Now, shard: &ShardKey, row: &ShardRow) {
         if let Some(blob) = row.incoming {
             self.doom_shard(blob);
         }
