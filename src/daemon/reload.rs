@@ -234,11 +234,13 @@ impl Inner {
         self.service.reloading();
         let mut now = lock(&self.now);
         let mut outcome = Ok(());
+        // Before they are read: what changes from here on is another state of them.
+        let seen = now.seen();
         let (report, config, renew) = match self.judge(&now) {
             Ok(judgement) => self.swap(&mut now, judgement),
             Err(refused) => {
                 outcome = Err(refused.failure().code);
-                now.refused = Some(now.seen());
+                now.refused = Some(seen);
                 (self.refuse(&now, &refused), None, false)
             }
         };

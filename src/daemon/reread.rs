@@ -31,7 +31,10 @@ pub(super) fn reading(report: &Reloaded) -> Reading {
 
 fn refusal(report: &Reloaded) -> (String, String) {
     let word = |name: &str| report.error[name].as_str().unwrap_or_default().to_owned();
-    let (code, message) = (word("code"), word("message"));
+    let each = report.error["errors"].as_array().into_iter().flatten();
+    let each: Vec<&str> = each.filter_map(|error| error["message"].as_str()).collect();
+    let code = word("code");
+    let message = if each.is_empty() { word("message") } else { each.join("; ") };
     (code.clone(), format!("{code}: {message}"))
 }
 
@@ -140,6 +143,10 @@ mod tests {
         let said = reading(&Reloaded { error, ..Reloaded::default() });
         assert_eq!((said.taken, said.code.as_str()), (false, "CN0206"));
         assert_eq!(said.text, "CN0206: `relay.max_retries` is 0");
+        let errors = json!([{"message": "one"}, {"message": "two"}]);
+        let error = json!({"code": "CN0206", "message": "2 errors in c.toml", "errors": errors});
+        let said = reading(&Reloaded { error, ..Reloaded::default() });
+        assert_eq!(said.text, "CN0206: one; two", "what they are, not how many");
         let said = reading(&taken_with(10_000));
         assert_eq!(said.changes, 10_000);
         assert!(said.text.len() < LONGEST + 8 && said.text.ends_with(" …"), "{}", said.text);

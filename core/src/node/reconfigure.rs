@@ -22,6 +22,9 @@ use crate::time::Now;
 /// How long sessions may go on that were judged by authorities which are believed no longer.
 const RENEWAL: Duration = Duration::from_secs(50);
 
+/// Reloads under way whose askers have left and are remembered all the same.
+const UNHEARD: usize = 64;
+
 /// Reloads that were asked for, and who waits for them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reloads {
@@ -42,6 +45,12 @@ impl Reloads {
     pub fn forget(&mut self, conn: ConnId) {
         for asked in self.asked.values_mut() {
             asked.waits.take_if(|(waits, _)| *waits == conn);
+        }
+        // A reader that does not answer keeps nothing here for ever.
+        let unheard = self.asked.iter().filter(|(_, asked)| asked.waits.is_none());
+        let numbers: Vec<u64> = unheard.map(|(number, _)| *number).collect();
+        for number in numbers.iter().rev().skip(UNHEARD) {
+            self.asked.remove(number);
         }
     }
 }

@@ -331,3 +331,22 @@ fn the_record_of_a_reload_outlives_a_commit_that_finds_no_space() {
     assert_eq!((rows[0].who.as_str(), rows[0].action.as_str()), ("SIGHUP", "reload"));
     site.audit();
 }
+
+#[test]
+fn a_reader_that_never_answers_keeps_no_more_than_the_newest_askers() {
+    let mut site = Site::new(&["beta"]);
+    site.settle();
+    for number in 1..=100 {
+        let conn = site.client();
+        let question = Question::Reload(format!("uid:{number}"));
+        let ask = SessionEvent::Ask { ticket: TransferNo(4), question };
+        site.input(Input::Session(conn, ask));
+        site.input(Input::Closed { conn, why: String::new() });
+    }
+    for number in [100, 37, 36, 1] {
+        reread(&mut site, number, true);
+    }
+    site.settle();
+    let who: Vec<String> = audits(&site).into_iter().map(|row| row.who).collect();
+    assert_eq!(who, ["uid:100", "uid:37", "SIGHUP", "SIGHUP"]);
+}
