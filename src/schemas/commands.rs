@@ -317,8 +317,8 @@ shapes! {
         seconds: f64,
         /// How fast that was.
         bytes_per_second: u64,
-        /// Whether all digests are equal.
-        equal: bool,
+        /// How many of them have arrived with the digest they had.
+        equal: u64,
     }
     /// A shard of a demonstration.
     DemoShard {
@@ -337,8 +337,8 @@ shapes! {
     Bench {
         /// `consign.bench/1`
         schema: String,
-        /// Processes that the two sites were in.
-        processes: u64,
+        /// Whether each site had a process of its own.
+        processes: bool,
         /// What the machine does without any relay.
         raw: Raw,
         /// One for each runtime and size.
