@@ -105,7 +105,7 @@ enum Command {
     Unhold(cmd::hold::HoldArgs),
     /// Gives content up here once nobody is owed it any more
     Release(cmd::hold::ReleaseArgs),
-    /// Lists peers, holds them, ends their backoff, forgets them, gives them a new pin
+    /// Lists peers, pings, holds, flushes and forgets them, hands them on to other sites
     #[command(subcommand)]
     Peers(cmd::peers::PeersCommand),
     /// Shards for nodes that are away: who may upload, who picks up, how they stand
@@ -274,7 +274,7 @@ fn dispatch(command: Command, global: &Global, socket: Option<PathBuf>) -> Resul
         Command::Hold(args) => cmd::hold::hold(args, global, &at()?)?,
         Command::Unhold(args) => cmd::hold::unhold(args, global, &at()?)?,
         Command::Release(args) => cmd::hold::release(args, global, &at()?)?,
-        Command::Peers(command) => cmd::peers::run(command, global, &at()?)?,
+        Command::Peers(command) => cmd::peers::run(command, global, at)?,
         Command::Pickup(command) => cmd::pickup::run(command, global, at)?,
         Command::Node(command) => cmd::node::run(command, global)?,
         Command::Audit(args) => cmd::audit::run(args, global, &at()?)?,

@@ -69,7 +69,12 @@ impl Reloader for NoReloader {
 
     fn reload(&self, number: u64) {
         if let Some(Given(sink)) = self.0.get() {
-            sink.node(Input::Reconfigure { reload: number, config: None, renew: false });
+            sink.node(Input::Reconfigure {
+                reload: number,
+                config: None,
+                renew: false,
+                reading: None,
+            });
         }
     }
 

@@ -28,6 +28,8 @@
 //! | `GET /v1/pickup/clients?limit=&after=` | [`pickup::lists::Clients`], a page |
 //! | `GET /v1/pickup/shards?limit=&after=&state=&node=` | [`pickup::lists::Shards`], a page |
 //! | `GET /v1/pickup/shard?key=FILE_ID/VERSION/SHARD@NODE` | [`pickup::lists::ShardShown`] |
+//! | `GET /v1/peers/pending` | [`shapes::PendingPeers`] |
+//! | `POST /v1/peers/{name}/ping` | [`shapes::Ping`], once the peer has answered or `wait` seconds are over |
 //! | `POST /v1/reload` | [`reloads::Reloaded`], with `422` when the configuration was refused and nothing has changed |
 //! | `POST /v1/page` | [`shapes::PageLink`]: a link to the page that may retry dead letters |
 //! | `GET /` | the page ([`crate::page`]) |
@@ -75,6 +77,7 @@ use crate::meters::Meters;
 use crate::page::links::Links;
 use crate::watch::WatchStates;
 
+use crate::tls::strangers::Strangers;
 pub(crate) use download::digest_field;
 use reloads::Reloads;
 use session::AdminSession;
@@ -109,6 +112,8 @@ pub struct AdminContext {
     pub web: Option<SocketAddr>,
     /// Links to pages that may act, and such pages.
     pub links: Links,
+    /// Sites that knocked and are not known.
+    pub strangers: Strangers,
 }
 
 /// Makes the sessions of local connections. A connection with a user id is the admin socket's, one

@@ -70,7 +70,7 @@ impl Reloaded {
 /// The last reading of the configuration, in `status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LastReload {
-    /// When it was read; the start counts.
+    /// When it was read; the start counts. One that was refused counts only while the file is not put back.
     pub at: Option<String>,
     /// Whether it was taken.
     pub ok: bool,
@@ -133,6 +133,18 @@ impl Reloads {
         let mut state = self.lock();
         state.last = Some((at, false));
         state.problem = problem;
+    }
+
+    /// What was refused is in the file no longer: it says again what was taken last.
+    pub fn withdrawn(&self) {
+        let mut state = self.lock();
+        state.last = state.success.map(|at| (at, true));
+        state.problem.clear();
+    }
+
+    /// Whether these are the keys that wait for a restart.
+    pub fn waits_for(&self, restart: &[String]) -> bool {
+        self.lock().restart == restart
     }
 
     /// Certificates that are in use from now on.

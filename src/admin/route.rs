@@ -24,7 +24,9 @@ use super::shape;
 use crate::events::Wanted;
 use crate::page::links::FIELD;
 
-/// How long a question may wait for an event: less than clients wait for any answer.
+/// How long a peer may take to answer unless something else is said.
+const PING_WAIT: Duration = Duration::from_secs(5);
+/// How long a question may wait for an event, or a peer: less than clients wait for any answer.
 const EVENT_WAIT_MAX: Duration = Duration::from_secs(50);
 
 /// What a request asks for.
@@ -36,6 +38,8 @@ pub(super) enum Route {
     Stop,
     ConfirmClock,
     Reload,
+    /// Whether a peer answers within a time.
+    Ping(String, Duration),
     List(Listing),
     Show(IdPrefix),
     Content(IdPrefix),
@@ -44,6 +48,7 @@ pub(super) enum Route {
     Dead(DeadListing),
     Groups(DeadListing),
     Peers,
+    Pending,
     Audit(AuditListing),
     Metrics,
     Exports(ExportListing),
@@ -95,6 +100,8 @@ pub(super) fn route(request: &Request) -> Result<Route, No> {
         (["metrics"], true, _) => plain(Route::Metrics),
         (["v1", "acts"], _, true) => plain(Route::Act),
         (["v1", "peers"], true, _) => plain(Route::Peers),
+        (["v1", "peers", "pending"], true, _) => plain(Route::Pending),
+        (["v1", "peers", name, "ping"], _, true) => ping(name, target.query),
         (["v1", "deadletters"], true, _) => dead(target.query).map(Route::Dead),
         (["v1", "deadletters", "groups"], true, _) => dead(target.query).map(Route::Groups),
         (["v1", "audit"], true, _) => audit(target.query).map(Route::Audit),
@@ -126,6 +133,7 @@ pub(super) fn route(request: &Request) -> Result<Route, No> {
             | ["v1", "page", "session"]
             | ["v1", "exports", "run"]
             | ["v1", "clock", "confirm"]
+            | ["v1", "peers", _, "ping"]
             | ["v1", "segments", _, "exports", "retry"],
             _,
             false,
@@ -137,6 +145,7 @@ pub(super) fn route(request: &Request) -> Result<Route, No> {
             | ["metrics"]
             | ["v1", "status" | "peers" | "deadletters" | "audit" | "exports" | "watched"]
             | ["v1", "assurance" | "shape" | "events"]
+            | ["v1", "peers", "pending"]
             | ["v1", "assurance", _]
             | ["v1", "deadletters", "groups"]
             | ["v1", "segments", _]
@@ -247,6 +256,15 @@ fn events(query: &str) -> Result<Route, No> {
         return Err(bad("at most 50 seconds", &wait.as_secs().to_string()));
     }
     Ok(Route::Events(Wanted { since, limit: limit(&query)? }, wait))
+}
+
+fn ping(name: &str, query: &str) -> Result<Route, No> {
+    let query = Query::parse(query, &["wait"]).map_err(No::of_fault)?;
+    let wait = one(&query, "wait")?.map(seconds).transpose()?.unwrap_or(PING_WAIT);
+    if wait > EVENT_WAIT_MAX {
+        return Err(bad("at most 50 seconds", &wait.as_secs().to_string()));
+    }
+    Ok(Route::Ping(name.into(), wait))
 }
 
 fn seconds(text: &str) -> Result<Duration, No> {

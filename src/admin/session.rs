@@ -7,6 +7,7 @@ mod events;
 mod heard;
 mod page;
 mod pickup;
+mod ping;
 
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ use consign_core::time::{Instant, Now};
 use self::admit::{Asker, limits};
 use self::answer::{found, located, stopping};
 use self::events::Waiting;
+use self::ping::Ping;
 use super::AdminContext;
 use super::acts;
 use super::assurance::Assurance;
@@ -61,6 +63,8 @@ enum Task {
     PickupAct(TransferNo, Box<PickupRequest>),
     /// An event behind the one that was named, for a while.
     Events(Waiting),
+    /// A sign of life of a peer, for a while.
+    Ping(TransferNo, Ping),
     /// Content on its way in.
     Upload(Box<Upload>),
     /// Content on its way out.
@@ -338,6 +342,8 @@ impl AdminSession {
             | Route::Status
             | Route::ConfirmClock
             | Route::Reload
+            | Route::Ping(..)
+            | Route::Pending
             | Route::Stop
             | Route::Submit(_) => self.body(now, 200, &[], &bytes, out),
         }
@@ -380,6 +386,7 @@ impl AdminSession {
             | Task::Query(..)
             | Task::Oldest(..)
             | Task::Progress(..)
+            | Task::Ping(..)
             | Task::Act(_)
             | Task::PickupAct(..) => true,
             Task::Idle | Task::Wait(_) | Task::Body(..) | Task::Events(_) => false,
@@ -417,6 +424,7 @@ impl Session for AdminSession {
                     self.event(now, event, out);
                 }
                 self.look_for_events(now, out);
+                self.look_for_pong(now, out);
             }
             SessionInput::Command(command) => self.command(now, command, out),
             SessionInput::Store(event) => self.store(now, event, out),
@@ -434,6 +442,7 @@ impl Session for AdminSession {
     fn next_deadline(&self) -> Option<Instant> {
         let looks = match &self.task {
             Task::Events(waiting) => Some(waiting.look),
+            Task::Ping(_, ping) => Some(ping.until),
             _ => None,
         };
         self.conn.next_deadline().into_iter().chain(looks).min()
@@ -451,6 +460,7 @@ impl Session for AdminSession {
             | Task::Query(..)
             | Task::Oldest(..)
             | Task::Progress(..)
+            | Task::Ping(..)
             | Task::Events(_)
             | Task::Download(_) => true,
         };

@@ -15,9 +15,11 @@ use consign_core::time::UnixMillis;
 use super::pickup::status::Pickup;
 use super::reloads::{Certificate, LastReload};
 
+mod pending;
 mod small;
 
-pub use small::{Clock, PageEntered, PageLink, Refused, Scrub, Stopping, Watch};
+pub use pending::{PendingPeer, PendingPeers};
+pub use small::{Clock, PageEntered, PageLink, Ping, Refused, Scrub, Stopping, Watch};
 
 /// What became of a submission.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

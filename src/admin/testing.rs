@@ -106,6 +106,7 @@ pub(crate) fn context() -> AdminContext {
         web_names: vec!["relay.example".into()],
         web: Some(([127, 0, 0, 1], 7411).into()),
         links: Default::default(),
+        strangers: Default::default(),
     }
 }
 

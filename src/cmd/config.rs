@@ -75,7 +75,7 @@ pub fn run(command: &ConfigCommand, global: &Global) -> Result<Exit, Trouble> {
         ConfigCommand::Schema => {
             let schema = schema::schema();
             if screen.is_json() {
-                screen.object(&schema)?;
+                screen.document(&schema)?;
             } else {
                 screen.line(&format!("{schema:#}"));
             }

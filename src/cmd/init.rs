@@ -24,7 +24,7 @@ use crate::exit::{Exit, Failure, Global};
 use crate::out;
 use crate::pki::{Authority, SITE_LASTS};
 use crate::tls::identity::Site;
-use card::Card;
+pub(crate) use card::Card;
 use files::Made;
 pub(crate) use join::{CARD, promised};
 pub(crate) use report::Report;
@@ -340,6 +340,21 @@ fn free_address(other: &Settings) -> SocketAddr {
     }
     let local = other.listen.iter().map(SocketAddr::ip).find(|ip| ip.is_loopback());
     SocketAddr::new(local.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), port)
+}
+
+/// How others reach a site that listens there: by the name of this machine unless an address is said.
+///
+/// # Errors
+/// When it listens nowhere, or nobody could tell where.
+pub(crate) fn reached_by_others(listen: &[SocketAddr]) -> Result<String, Failure> {
+    let named = |address: &SocketAddr| match address.ip().is_unspecified() {
+        true => format!("{}:{}", machine_name(), address.port()),
+        false => address.to_string(),
+    };
+    listen.iter().find(|address| address.port() != 0).map(named).ok_or_else(|| {
+        let message = "this site listens on no address that others could be told";
+        Failure::new(Exit::Failed, "CN0582", message).help("listen.peers names one")
+    })
 }
 
 /// The first label of this machine's name.

@@ -7,6 +7,7 @@ use consign_core::ledger::keys_pickup::is_node_id;
 use serde::Serialize;
 
 use super::screen::{Screen, standard};
+use crate::cli::Trouble;
 use crate::daemon::signals;
 use crate::exit::{Exit, Failure, Global};
 use crate::human;
@@ -58,13 +59,13 @@ fn id(text: &str) -> Result<String, String> {
 ///
 /// # Errors
 /// When a node cannot be made or started.
-pub fn run(command: NodeCommand, global: &Global) -> Result<Exit, Failure> {
+pub fn run(command: NodeCommand, global: &Global) -> Result<Exit, Trouble> {
     match command {
-        NodeCommand::Init(args) => standard(global, |screen| init(&args, screen)),
+        NodeCommand::Init(args) => Ok(standard(global, |screen| init(&args, screen))?),
         NodeCommand::Run(args) => {
             let Some(path) = args.dir.or_else(|| global.config.clone()) else {
                 let text = "a node's directory is needed, or its file with -c";
-                return Err(Failure::new(Exit::Usage, "CN0002", text));
+                return Err(Failure::new(Exit::Usage, "CN0002", text).into());
             };
             let config = NodeConfig::read(&path)?;
             let node = Node::open(&config)?;

@@ -1,6 +1,11 @@
 //! `consign peers`: who they are, and what an operator can do about them.
 
-use std::path::Path;
+pub(crate) mod export;
+pub(crate) mod import;
+mod pending;
+mod ping;
+
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
@@ -9,7 +14,9 @@ use super::acts;
 use super::screen::{Screen, standard};
 use crate::admin::acts::{ActRequest, Acted};
 use crate::admin::shapes::{Count, Peer, Peers};
+use crate::cli::Trouble;
 use crate::client::Api;
+use crate::config::Faults;
 use crate::exit::{Exit, Failure, Global};
 use crate::human::{self, Align};
 
@@ -17,7 +24,9 @@ use crate::human::{self, Align};
 #[derive(Subcommand, Clone, Debug)]
 pub enum PeersCommand {
     /// Lists them
-    Ls,
+    Ls(LsArgs),
+    /// Says whether a peer answers over its session, and how fast; exit 1 when it does not
+    Ping(ping::PingArgs),
     /// Sends nothing to a peer until `release`; also after a restart
     Hold(PeerArgs),
     /// Sends to a held peer again
@@ -28,6 +37,19 @@ pub enum PeersCommand {
     Forget(ForgetArgs),
     /// Accepts that a peer has another pin than the one it is known by
     Rekey(RekeyArgs),
+    /// Prints peers of the configuration for another site: its sections, or cards
+    Export(export::ExportArgs),
+    /// Adds peers to the configuration: from cards, or from another site's sections; all of them or none
+    Import(import::ImportArgs),
+}
+
+/// Which peers are listed.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct LsArgs {
+    /// Sites instead that knocked since the start and are not known, who knocked last first: signed by an authority of
+    /// `tls.ca`, and not among the peers or with another pin
+    #[arg(long)]
+    pending: bool,
 }
 
 /// A peer.
@@ -68,29 +90,42 @@ pub struct RekeyArgs {
 ///
 /// # Errors
 /// When the daemon cannot be reached or refuses, or a `forget` is not confirmed.
-pub fn run(command: PeersCommand, global: &Global, socket: &Path) -> Result<Exit, Failure> {
-    standard(global, |screen| {
-        let mut api = Api::new(socket);
-        match command {
-            PeersCommand::Ls => list(&mut api, screen, SystemTime::now()),
-            PeersCommand::Hold(args) => change(&request("hold_peer", &args), &mut api, screen),
-            PeersCommand::Release(args) => {
-                change(&request("release_peer", &args), &mut api, screen)
-            }
-            PeersCommand::Flush(args) => change(&request("flush", &args), &mut api, screen),
-            PeersCommand::Forget(args) => {
-                let request = request("forget", &args.peer);
-                if !args.yes && !request.dry_run {
-                    acts::confirm(&mut api, &request, "forget", screen)?;
-                }
-                change(&request, &mut api, screen)
-            }
-            PeersCommand::Rekey(args) => {
-                let request = ActRequest { pin: args.pin, ..request("rekey", &args.peer) };
-                change(&request, &mut api, screen)
-            }
-        }
+pub fn run(
+    command: PeersCommand,
+    global: &Global,
+    socket: impl FnOnce() -> Result<PathBuf, Faults>,
+) -> Result<Exit, Trouble> {
+    standard(global, |screen| match &command {
+        PeersCommand::Export(args) => export::run(args, global, screen),
+        PeersCommand::Import(args) => import::run(args, global, screen),
+        _ => Ok(asked(command, &mut Api::new(&socket()?), screen)?),
     })
+}
+
+/// What the running site knows and does.
+fn asked(command: PeersCommand, api: &mut Api, screen: &mut Screen<'_>) -> Result<Exit, Failure> {
+    match command {
+        PeersCommand::Export(_) | PeersCommand::Import(_) => {
+            unreachable!("they ask no running site")
+        }
+        PeersCommand::Ping(args) => ping::run(&args, api, screen),
+        PeersCommand::Ls(LsArgs { pending: true }) => pending::list(api, screen, SystemTime::now()),
+        PeersCommand::Ls(_) => list(api, screen, SystemTime::now()),
+        PeersCommand::Hold(args) => change(&request("hold_peer", &args), api, screen),
+        PeersCommand::Release(args) => change(&request("release_peer", &args), api, screen),
+        PeersCommand::Flush(args) => change(&request("flush", &args), api, screen),
+        PeersCommand::Forget(args) => {
+            let request = request("forget", &args.peer);
+            if !args.yes && !request.dry_run {
+                acts::confirm(api, &request, "forget", screen)?;
+            }
+            change(&request, api, screen)
+        }
+        PeersCommand::Rekey(args) => {
+            let request = ActRequest { pin: args.pin, ..request("rekey", &args.peer) };
+            change(&request, api, screen)
+        }
+    }
 }
 
 fn request(action: &str, args: &PeerArgs) -> ActRequest {

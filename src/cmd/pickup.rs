@@ -2,7 +2,7 @@
 
 mod clients;
 mod nodes;
-mod shards;
+pub(crate) mod shards;
 #[cfg(test)]
 mod tests;
 mod upload;

@@ -46,7 +46,7 @@ fn print(what: &str, screen: &mut Screen<'_>) -> Result<(), Failure> {
     }
     for published in found {
         if screen.is_json() {
-            screen.object(&published.schema())?;
+            screen.document(&published.schema())?;
         } else {
             screen.line(published.text().trim_end());
         }

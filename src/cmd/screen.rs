@@ -40,12 +40,22 @@ impl<'a> Screen<'a> {
         (self.line)(text);
     }
 
-    /// An object, in one line.
+    /// An object, in one line. It says its schema, which is published: tests look at each that is printed.
     ///
     /// # Errors
     /// When it cannot be written as JSON.
     pub(super) fn object<T: Serialize>(&mut self, shape: &T) -> Result<(), Failure> {
-        let text = serde_json::to_string(shape)
+        #[cfg(test)]
+        assert_eq!(crate::schemas::tests::wrong(shape), [""; 0]);
+        self.document(shape)
+    }
+
+    /// A JSON document that is no object of ours, such as a schema, in one line.
+    ///
+    /// # Errors
+    /// When it cannot be written as JSON.
+    pub(super) fn document<T: Serialize>(&mut self, value: &T) -> Result<(), Failure> {
+        let text = serde_json::to_string(value)
             .map_err(|e| Failure::new(Exit::Failed, "CN0604", e.to_string()))?;
         (self.line)(&text);
         Ok(())

@@ -20,7 +20,7 @@ use crate::client::Api;
 use crate::events::EventPage;
 use crate::exit::{Exit, Failure, Global};
 
-/// Shows the site and its peers on the whole terminal; q or Ctrl-C ends it.
+/// Shows the site and its peers on the whole terminal; q or Ctrl-C ends it, j and k move where it is longer.
 #[derive(Args, Clone, Debug)]
 pub struct TopArgs {
     /// How often it looks
@@ -47,14 +47,25 @@ pub fn run(args: TopArgs, global: &Global, socket: &Path) -> Result<Exit, Failur
     let ended = ended()?;
     let terminal = Terminal::take()?;
     let mut last: Option<(Status, Instant)> = None;
+    let mut first = 0;
     loop {
         let asked = Instant::now();
         let before = last.as_ref().map(|(status, at)| (status, asked.duration_since(*at)));
-        let (rows, columns) = terminal.size();
-        let told = events::newest(&mut api, rows)?;
-        terminal.draw(&page(&now, before, &told, SystemTime::now(), (rows, columns)))?;
-        if wants_end(args.every, &ended) {
-            return Ok(Exit::Done);
+        let told = events::newest(&mut api, terminal.size().0)?;
+        loop {
+            let size = terminal.size();
+            let page = page(&now, before, &told, SystemTime::now(), size, first);
+            first = page.first;
+            terminal.draw(&page.lines)?;
+            match wish(asked + args.every, &ended) {
+                Wish::End => return Ok(Exit::Done),
+                Wish::Look => break,
+                Wish::Move(by) => first = first.saturating_add_signed(by),
+                Wish::Turn(by) => {
+                    let rows = isize::try_from(size.0.saturating_sub(2)).unwrap_or(1).max(1);
+                    first = first.saturating_add_signed(by.saturating_mul(rows));
+                }
+            }
         }
         last = Some((now, asked));
         now = api.json("GET", "/v1/status")?;
@@ -74,23 +85,37 @@ fn trouble(e: &dyn std::fmt::Display) -> Failure {
     Failure::new(Exit::Failed, "CN0003", format!("the terminal cannot be used: {e}"))
 }
 
-/// Waits for the next look; whether a key or a signal ends it all instead.
-fn wants_end(every: Duration, ended: &AtomicBool) -> bool {
-    let until = Instant::now() + every;
+/// What is to be done next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    /// Look again.
+    Look,
+    /// So many lines down.
+    Move(isize),
+    /// So many screens down.
+    Turn(isize),
+    /// Nothing any more.
+    End,
+}
+
+/// Waits for the next look, a key or a signal.
+fn wish(until: Instant, ended: &AtomicBool) -> Wish {
     loop {
         let left = until.saturating_duration_since(Instant::now());
         if ended.load(Ordering::Relaxed) {
-            return true;
+            return Wish::End;
         }
         if left.is_zero() {
-            return false;
+            return Wish::Look;
         }
         let stdin = io::stdin();
         let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
         let wait = Timespec::try_from(left).ok();
         // A signal ends the wait early, and the flag is looked at again.
-        if poll(&mut fds, wait.as_ref()) == Ok(1) && is_end(&keys()) {
-            return true;
+        if poll(&mut fds, wait.as_ref()) == Ok(1)
+            && let Some(wish) = wished(&keys())
+        {
+            return wish;
         }
     }
 }
@@ -103,32 +128,90 @@ fn keys() -> Vec<u8> {
     if read == 0 { vec![b'q'] } else { keys[..read].to_vec() }
 }
 
-/// Whether one of the keys is q, Ctrl-C or Ctrl-D.
-fn is_end(keys: &[u8]) -> bool {
-    keys.iter().any(|key| matches!(key, b'q' | b'Q' | 3 | 4))
+/// What keys ask for: q, Ctrl-C or Ctrl-D end it; j, k, the arrows, blank, b and the page keys move.
+fn wished(keys: &[u8]) -> Option<Wish> {
+    if keys.iter().any(|key| matches!(key, b'q' | b'Q' | 3 | 4)) {
+        return Some(Wish::End);
+    }
+    match keys {
+        b"j" | b"\x1b[B" | b"\x1bOB" => Some(Wish::Move(1)),
+        b"k" | b"\x1b[A" | b"\x1bOA" => Some(Wish::Move(-1)),
+        b" " | b"\x1b[6~" => Some(Wish::Turn(1)),
+        b"b" | b"\x1b[5~" => Some(Wish::Turn(-1)),
+        _ => None,
+    }
 }
 
 /// What is on the screen: as many lines as it has, none longer than it is wide.
+struct Page {
+    lines: Vec<String>,
+    /// The line of the status that is the first one on it.
+    first: usize,
+}
+
+/// A status whole, on more lines where it is wider than the screen, and below it what happened lately; what is longer than
+/// the screen is shown from line `first` on.
 fn page(
     now: &Status,
     before: Option<(&Status, Duration)>,
     told: &EventPage,
     at: SystemTime,
     (rows, columns): (usize, usize),
-) -> Vec<String> {
-    let mut lines: Vec<String> = status::text(now, before, at).lines().map(String::from).collect();
-    let foot = format!("{}   q ends", events::clock(at));
-    let room = rows.saturating_sub(2);
-    lines.truncate(room);
-    // A blank line, and the newest of what happened in the rest.
-    if room > lines.len() + 1 {
+    first: usize,
+) -> Page {
+    let text = status::text(now, before, at);
+    let all: Vec<String> = text.lines().flat_map(|line| wrapped(line, columns)).collect();
+    let room = rows.saturating_sub(1);
+    let first = first.min(all.len().saturating_sub(room));
+    let mut lines: Vec<String> = all.iter().skip(first).take(room).cloned().collect();
+    let mut foot = format!("{}   q ends", events::clock(at));
+    if all.len() > room {
+        let last = first + lines.len();
+        foot += &format!("   lines {} to {last} of {}: j, k, blank, b", first + 1, all.len());
+    } else if room > lines.len() + 2 {
+        // A blank line, and the newest of what happened in the rest, with a blank line below it.
         lines.push(String::new());
-        let skip = told.events.len().saturating_sub(room - lines.len());
-        lines.extend(told.events.iter().skip(skip).map(events::line));
+        lines.extend(newest(told, room - lines.len() - 1, columns));
     }
-    lines.resize(rows.saturating_sub(1), String::new());
-    lines.push(foot);
-    lines.iter().map(|line| line.chars().take(columns).collect()).collect()
+    lines.resize(room, String::new());
+    lines.push(foot.chars().take(columns).collect());
+    lines.truncate(rows);
+    Page { lines, first }
+}
+
+/// The newest events, each of them whole, in at most so many lines.
+fn newest(told: &EventPage, room: usize, columns: usize) -> Vec<String> {
+    let mut parts: Vec<Vec<String>> = Vec::new();
+    let mut left = room;
+    for event in told.events.iter().rev() {
+        let lines = wrapped(&events::line(event), columns);
+        let Some(less) = left.checked_sub(lines.len()) else { break };
+        left = less;
+        parts.push(lines);
+    }
+    parts.into_iter().rev().flatten().collect()
+}
+
+/// Columns that the rest of a line is moved in by.
+const INDENT: usize = 6;
+
+/// A line as several that are not longer than so many columns, between words where that is possible.
+fn wrapped(line: &str, columns: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut rest: Vec<char> = line.chars().collect();
+    let indent = if columns > 2 * INDENT { INDENT } else { 0 };
+    while rest.len() > columns && columns > 0 {
+        let begins = rest.iter().take_while(|c| **c == ' ').count();
+        let blank = rest[..=columns].iter().rposition(|c| *c == ' ').filter(|at| *at > begins);
+        let at = blank.unwrap_or(columns);
+        let tail = rest.split_off(at);
+        let head: String = rest.into_iter().collect();
+        lines.push(head.trim_end().to_owned());
+        let words = tail.into_iter().skip_while(|c| *c == ' ');
+        rest = std::iter::repeat_n(' ', indent).chain(words).collect();
+    }
+    lines.push(rest.into_iter().collect());
+    lines
 }
 
 /// The terminal as long as it is ours; dropping it gives it back as it was.
@@ -207,29 +290,95 @@ mod tests {
     fn shown(rows: usize, columns: usize, events: u64) -> Vec<String> {
         let now = human::moment("2026-11-30T18:44:07.000Z").unwrap();
         let status = Status { name: "alpha".into(), ..Status::default() };
-        page(&status, None, &told(events), now, (rows, columns))
+        page(&status, None, &told(events), now, (rows, columns), 0).lines
     }
 
     #[test]
     fn the_screen_is_filled_and_never_more() {
-        let lines = shown(8, 40, 9);
+        let lines = shown(8, 200, 9);
         assert_eq!(lines.len(), 8);
         assert!(lines[0].starts_with("alpha"), "{lines:?}");
-        assert!(lines.iter().all(|line| line.chars().count() <= 40), "{lines:?}");
         assert_eq!(lines[1], "no peers");
         assert_eq!(lines[2], "");
         assert_eq!(lines[5], "     9  18:44:05  event 9", "the newest is the last");
-        assert_eq!(lines[7], "18:44:07   q ends");
-        for rows in [1, 2, 3, 4] {
-            assert_eq!(shown(rows, 40, 9).len(), rows);
+        assert_eq!(lines[6..], ["", "18:44:07   q ends"]);
+        for (rows, columns) in [(1, 40), (2, 40), (3, 40), (4, 40), (9, 3), (5, 1), (30, 200)] {
+            let lines = shown(rows, columns, 9);
+            assert_eq!(lines.len(), rows);
+            assert!(lines.iter().all(|line| line.chars().count() <= columns), "{lines:?}");
         }
-        assert_eq!(shown(30, 40, 1).len(), 30);
     }
 
     #[test]
-    fn keys_that_end_it() {
-        for (keys, end) in [("q", true), ("\u{3}", true), ("x", false), ("xQ", true), ("", false)] {
-            assert_eq!(is_end(keys.as_bytes()), end, "{keys:?}");
+    fn what_is_wider_than_the_screen_goes_on_below_and_nothing_is_lost() {
+        let now = human::moment("2026-11-30T18:44:07.000Z").unwrap();
+        let files = "CN0314: the key in /etc/consign/pki/alpha.key does not fit the certificate in /etc/consign/pki/alpha.pem";
+        let status = Status {
+            name: "alpha".into(),
+            clock_held: true,
+            certificate_files: files.into(),
+            ..Status::default()
+        };
+        let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
+        let whole = words(&status::text(&status, None, now));
+        for columns in [80, 40, 132] {
+            let page = page(&status, None, &told(3), now, (24, columns), 0);
+            assert!(page.lines.iter().all(|line| line.chars().count() <= columns));
+            assert!(words(&page.lines.join(" ")).starts_with(&whole), "{:?}", page.lines);
+        }
+        // On a screen too low for it, every line can be reached, and not more.
+        let at = |first| page(&status, None, &told(3), now, (4, 80), first);
+        let (mut seen, mut first) = (Vec::new(), 0);
+        loop {
+            let page = at(first);
+            assert!(page.lines[3].contains(" of ") && page.lines.len() == 4, "{:?}", page.lines);
+            seen.push(page.lines[0].clone());
+            if at(first + 1).first == page.first {
+                seen.extend(page.lines[1..3].iter().cloned());
+                break;
+            }
+            first += 1;
+        }
+        assert_eq!(words(&seen.join(" ")), whole);
+        assert_eq!(at(usize::MAX).first, first);
+    }
+
+    #[test]
+    fn lines_are_broken_between_words_and_long_words_anywhere() {
+        assert_eq!(wrapped("short", 8), ["short"]);
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("abcdefghij", 4), ["abcd", "efgh", "ij"]);
+        assert_eq!(
+            wrapped("beta  down      a long error here", 20),
+            ["beta  down      a", "      long error", "      here"]
+        );
+        assert_eq!(wrapped("", 4), [""]);
+    }
+
+    #[test]
+    fn an_event_is_shown_whole_or_not_at_all() {
+        let mut told = told(2);
+        told.events[0].text = "x ".repeat(60);
+        let lines = newest(&told, 2, 40);
+        assert_eq!(lines, ["     2  18:44:05  event 2"]);
+        assert!(newest(&told, 9, 40).len() > 3);
+    }
+
+    #[test]
+    fn keys_that_end_it_and_keys_that_move() {
+        let cases = [
+            ("q", Some(Wish::End)),
+            ("\u{3}", Some(Wish::End)),
+            ("xQ", Some(Wish::End)),
+            ("j", Some(Wish::Move(1))),
+            ("\x1b[A", Some(Wish::Move(-1))),
+            (" ", Some(Wish::Turn(1))),
+            ("\x1b[5~", Some(Wish::Turn(-1))),
+            ("x", None),
+            ("", None),
+        ];
+        for (keys, wish) in cases {
+            assert_eq!(wished(keys.as_bytes()), wish, "{keys:?}");
         }
     }
 

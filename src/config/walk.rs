@@ -110,7 +110,8 @@ pub fn walk(text: &str, layers: &Layers) -> Walked {
     walked
 }
 
-pub(super) fn syntax(error: &toml::de::Error) -> Fault {
+/// A fault of the parser.
+pub(crate) fn syntax(error: &toml::de::Error) -> Fault {
     let message = error.message().lines().next().unwrap_or("not TOML").to_owned();
     let double = message.contains("duplicate key");
     Fault {

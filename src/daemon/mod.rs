@@ -10,6 +10,7 @@ mod open;
 mod pickup;
 mod record;
 mod reload;
+mod reread;
 pub mod signals;
 mod socket;
 #[cfg(test)]

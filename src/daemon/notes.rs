@@ -69,6 +69,8 @@ pub(super) fn log(node: &str, note: &Note) {
                 "giving out {segment}: {problem}"
             );
         }
+        // Who reads the configuration has written it down already.
+        Note::Reread { .. } => {}
         Note::Warn { code, text } => warn!(node, code, "{text}"),
         Note::Delivery { .. } => delivery(node, note),
         // Notes of later versions of the core are told as they are.

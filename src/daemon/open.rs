@@ -32,6 +32,7 @@ use crate::meters::Meters;
 use crate::page::links::Links;
 use crate::service::sockets::{Place, Sockets};
 use crate::tls::Credentials;
+use crate::tls::strangers::Strangers;
 use crate::watch::WatchStates;
 
 /// How long a peer may take to say HELLO.
@@ -92,7 +93,15 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
     let watch = WatchStates::new(&settings.watch);
     let events = Events::default();
     let web_at = web_at.first().copied();
-    let admin_session = admin_session(settings, &watch, &events, &reloads, &meters, web_at);
+    let admin_session = admin_session(
+        settings,
+        &watch,
+        &events,
+        &reloads,
+        &meters,
+        web_at,
+        loaded.live.strangers(),
+    );
     let exporter = Arc::new(Inbox::new(&settings.inbox, Box::new(store.content())));
     let mut locals = vec![(LocalListener::Unix(admin), admin_session.clone())];
     locals.extend(web.into_iter().map(|l| (LocalListener::Tcp(l), admin_session.clone())));
@@ -178,6 +187,7 @@ fn admin_session(
     reloads: &Reloads,
     meters: &Meters,
     web: Option<SocketAddr>,
+    strangers: Strangers,
 ) -> MakeSession {
     admin::make(AdminContext {
         version: VERSION.to_owned(),
@@ -198,6 +208,7 @@ fn admin_session(
         web_names: web.map(|at| host_of(at.ip())).into_iter().collect(),
         web,
         links: Links::default(),
+        strangers,
     })
 }
 

@@ -6,23 +6,24 @@
 
 use std::collections::VecDeque;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use consign_core::config::Config;
 use consign_core::driver::Reloader;
-use consign_core::node::Input;
+use consign_core::node::{Input, Reading};
 use consign_core::store::Sink;
 use consign_core::time::UnixMillis;
 
-use crate::admin::reloads::{Certificate, ChangedKey, Reloaded, Reloads};
+use super::reread::{changed_key, described, reading, renewed, told};
+use crate::admin::reloads::{ChangedKey, Reloaded, Reloads};
 use crate::config::effective::{Shown, effective, settled};
 use crate::config::reload::{Difference, compare};
-use crate::config::{self, Code, Faults, Layers, Settings, TlsFiles};
+use crate::config::{self, Code, Faults, Layers, Settings};
 use crate::exit::Failure;
 use crate::service::Service;
-use crate::tls::identity::date;
 use crate::tls::{Credentials, Judged, Live, Shown as Certificates};
 use crate::{log, tls};
 
@@ -62,6 +63,8 @@ struct Present {
     stamps: Stamps,
     /// What was wrong with them then, so that it is said once.
     problem: Option<String>,
+    /// The configuration was refused when it, and those files, were like this.
+    refused: Option<(Stamp, Stamps)>,
 }
 
 #[derive(Default)]
@@ -71,13 +74,26 @@ struct Wanted {
 }
 
 /// What tells one state of a file from another.
-type Stamps = [Option<(u64, u64, i64, i64, i64, i64)>; 3];
+type Stamp = Option<(u64, u64, i64, i64, i64, i64)>;
 
-fn stamps(files: &TlsFiles) -> Stamps {
-    [&files.ca, &files.cert, &files.key].map(|path| {
-        let m = std::fs::metadata(path).ok()?;
-        Some((m.ino(), m.size(), m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()))
-    })
+/// Of authorities, certificate and key.
+type Stamps = [Stamp; 3];
+
+fn stamp(path: &Path) -> Stamp {
+    let m = std::fs::metadata(path).ok()?;
+    Some((m.ino(), m.size(), m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()))
+}
+
+fn stamps(settings: &Settings) -> Stamps {
+    let files = &settings.tls;
+    [&files.ca, &files.cert, &files.key].map(|path| stamp(path))
+}
+
+impl Present {
+    /// The files as they are now.
+    fn seen(&self) -> (Stamp, Stamps) {
+        (stamp(&self.settings.file), stamps(&self.settings))
+    }
 }
 
 /// Why a reading is not taken.
@@ -143,8 +159,9 @@ impl Rereader {
             settings: settings.clone(),
             shown,
             certificates: loaded.shown.clone(),
-            stamps: stamps(&settings.tls),
+            stamps: stamps(settings),
             problem: None,
+            refused: None,
         };
         let inner = Inner {
             layers,
@@ -217,26 +234,30 @@ impl Inner {
         self.service.reloading();
         let mut now = lock(&self.now);
         let mut outcome = Ok(());
+        // Before they are read: what changes from here on is another state of them.
+        let seen = now.seen();
         let (report, config, renew) = match self.judge(&now) {
             Ok(judgement) => self.swap(&mut now, judgement),
             Err(refused) => {
                 outcome = Err(refused.failure().code);
+                now.refused = Some(seen);
                 (self.refuse(&now, &refused), None, false)
             }
         };
         let outcome = outcome.map(|()| now.settings.node.peers.len());
         drop(now);
+        let reading = reading(&report);
         if number > 0 {
             self.reloads.report(number, report);
         }
-        self.tell(number, config, renew);
+        self.tell(number, config, renew, Some(reading));
         self.service.reloaded(outcome);
     }
 
-    fn tell(&self, reload: u64, config: Option<Config>, renew: bool) {
+    fn tell(&self, reload: u64, config: Option<Config>, renew: bool, reading: Option<Reading>) {
         if let Some(sink) = self.sink.get() {
-            let config = config.map(Box::new);
-            sink.node(Input::Reconfigure { reload, config, renew });
+            let (config, reading) = (config.map(Box::new), reading.map(Box::new));
+            sink.node(Input::Reconfigure { reload, config, renew, reading });
         }
     }
 
@@ -248,7 +269,7 @@ impl Inner {
         let (difference, shown) = compare(&now.shown, &shown);
         let settings = now.settings.with_live(&read);
         self.fits(&settings)?;
-        let stamps = stamps(&settings.tls);
+        let stamps = stamps(&settings);
         let tls = Credentials::read(&settings.tls)?.judge(&settings.node)?;
         Ok(Judgement { settings, shown, difference, tls, stamps })
     }
@@ -283,7 +304,8 @@ impl Inner {
         (self.apply)(&settings);
         self.reloads.taken(wall(), &settings.node, &report.restart);
         let config = settings.node.clone();
-        (now.settings, now.shown, now.stamps, now.problem) = (settings, shown, stamps, None);
+        (now.settings, now.shown, now.stamps) = (settings, shown, stamps);
+        (now.problem, now.refused) = (None, None);
         told(&config.name, &report);
         (report, Some(config), renew)
     }
@@ -308,10 +330,30 @@ impl Inner {
         refused.report(now.settings.file.display().to_string())
     }
 
+    /// What was refused may have been taken back: once the file says again what holds, nothing is left to warn of.
+    /// Anything else in it waits for somebody to ask for a reload, like every change of it.
+    fn look_at_refused(&self, now: &mut Present) {
+        let seen = now.seen();
+        if now.refused.is_none_or(|refused| refused == seen) {
+            return;
+        }
+        now.refused = Some(seen);
+        let Ok(judgement) = self.judge(now) else { return };
+        let Difference { changed, restart } = &judgement.difference;
+        let holds = changed.is_empty() && self.reloads.waits_for(restart);
+        if holds && judgement.tls.shown == now.certificates {
+            now.refused = None;
+            self.reloads.withdrawn();
+            let node = now.settings.node.name.as_str();
+            tracing::info!(node, "the configuration file says what holds again");
+        }
+    }
+
     /// Certificate and key may have been replaced; what does not fit together (yet) leaves the last good set in use.
     fn look_at_files(&self) {
         let mut now = lock(&self.now);
-        let found = stamps(&now.settings.tls);
+        self.look_at_refused(&mut now);
+        let found = stamps(&now.settings);
         if found == now.stamps && now.problem.is_none() {
             return;
         }
@@ -327,13 +369,16 @@ impl Inner {
                 if let Some(warning) = warning.filter(|_| differs) {
                     tracing::warn!(node, code = "CN0309", "{warning}");
                 }
-                if differs {
-                    let until = date(now.certificates.own.1);
-                    tracing::info!(node, "certificate and key are new, valid until {until}");
-                }
+                let reading = differs.then(|| {
+                    let file = files.cert.display().to_string();
+                    renewed(file, &now.certificates)
+                });
                 drop(now);
-                if renew {
-                    self.tell(0, None, true);
+                if let Some(reading) = &reading {
+                    tracing::info!(node, "{}", reading.text);
+                }
+                if renew || reading.is_some() {
+                    self.tell(0, None, renew, reading);
                 }
             }
             Err(failure) => {
@@ -348,40 +393,6 @@ impl Inner {
             }
         }
     }
-}
-
-fn changed_key(changed: &config::reload::Changed) -> ChangedKey {
-    let text = changed.line();
-    let config::reload::Changed { key, from, to } = changed.clone();
-    ChangedKey { key, from, to, text }
-}
-
-fn told(node: &str, report: &Reloaded) {
-    for changed in &report.changed {
-        tracing::info!(node, "changed: {}", changed.text);
-    }
-    for key in &report.restart {
-        tracing::warn!(node, code = "CN0543", "needs restart: {key}");
-    }
-    for warning in &report.warnings {
-        tracing::warn!(node, code = "CN0309", "{warning}");
-    }
-    let (changed, restart) = (report.changed.len(), report.restart.len());
-    tracing::info!(node, changed, restart, "the configuration was read again");
-}
-
-/// Certificates for `status`.
-fn described(shown: &Certificates) -> Vec<Certificate> {
-    let one = |certificate: &str, fingerprint: String, seconds: i64| Certificate {
-        certificate: certificate.into(),
-        expires: date(seconds),
-        fingerprint,
-        expires_seconds: seconds,
-    };
-    let fingerprint = format!("sha256:{}", consign_core::id::hex(&shown.own.0));
-    let own = one("own", fingerprint, shown.own.1);
-    let authority = shown.until.map(|until| one("authority", String::new(), until));
-    std::iter::once(own).chain(authority).collect()
 }
 
 fn wall() -> UnixMillis {

@@ -2,7 +2,7 @@
 
 use consign_core::code::Cause;
 use consign_core::id::SegmentId;
-use consign_core::node::ReconcileSummary;
+use consign_core::node::{Reading, ReconcileSummary};
 
 use super::*;
 
@@ -106,4 +106,30 @@ fn every_note_has_a_kind_of_its_own() {
         assert_eq!(event.code.as_deref(), code, "{note:?}");
         assert!(!event.text.is_empty());
     }
+}
+
+#[test]
+fn a_reload_says_who_asked_and_how_bad_it_is() {
+    let events = Events::default();
+    let cases = [
+        ("SIGHUP", true, "", "nothing has changed", "info", None),
+        ("uid:0", true, "CN0543", "needs restart: listen.web", "warn", Some("CN0543")),
+        ("", false, "CN0206", "CN0206: it is 0", "error", Some("CN0206")),
+    ];
+    for (who, taken, code, text, ..) in cases {
+        let (code, text) = (code.into(), text.into());
+        let reading = Box::new(Reading { taken, code, text, ..Reading::default() });
+        events.record(Note::Reread { who: who.into(), reading });
+    }
+    let page = events.page(Wanted { since: Some(0), limit: 9 });
+    for (event, (.., level, code)) in page.events.iter().zip(cases) {
+        assert_eq!((event.level.as_str(), event.code.as_deref()), (level, code), "{event:?}");
+    }
+    let texts: Vec<&str> = page.events.iter().map(|event| event.text.as_str()).collect();
+    let expected = [
+        "configuration read again (asked by SIGHUP): nothing has changed",
+        "configuration read again (asked by uid:0): needs restart: listen.web",
+        "configuration refused, nothing has changed (asked by the site): CN0206: it is 0",
+    ];
+    assert_eq!(texts, expected);
 }

@@ -3,7 +3,7 @@
 use consign_core::http::rfc3339;
 use consign_core::id::SegmentId;
 use consign_core::ledger::rows::State;
-use consign_core::node::Note;
+use consign_core::node::{Note, Reading};
 use consign_core::time::UnixMillis;
 
 use super::Event;
@@ -133,10 +133,24 @@ fn of_site(note: &Note) -> Said {
             let text = format!("set aside because it cannot be read: {what}");
             coded(Level::Error, "CN0504", plain("quarantined", text))
         }
+        Note::Reread { who, reading } => reread(who, reading),
         Note::Warn { code, text } => coded(Level::Warn, code, plain("warning", text.as_str())),
         // Notes of later versions of the core are told as they are.
         other => plain("other", format!("{other:?}")),
     }
+}
+
+/// A reading of the configuration: what holds from then on, or why nothing has changed.
+fn reread(who: &str, reading: &Reading) -> Said {
+    let Reading { taken, code, text, .. } = reading;
+    let by = if who.is_empty() { "the site" } else { who };
+    let (kind, level, head) = match (taken, code.is_empty()) {
+        (true, true) => ("reload", Level::Info, "read again"),
+        (true, false) => ("reload", Level::Warn, "read again"),
+        (false, _) => ("reload_refused", Level::Error, "refused, nothing has changed"),
+    };
+    let said = plain(kind, format!("configuration {head} (asked by {by}): {text}"));
+    coded(level, code, said)
 }
 
 fn delivery(note: &Note) -> Said {

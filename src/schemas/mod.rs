@@ -2,6 +2,7 @@
 //! kept in docs/schemas, where a test compares them. Within a number members are only ever added, so
 //! readers ignore those they do not know.
 
+mod commands;
 mod plain;
 
 use schemars::generate::SchemaSettings;
@@ -70,6 +71,10 @@ published! {
     "consign.certificates/1", ["cert show"], cmd::cert::Certificates;
     "consign.cert_done/1", ["cert renew", "cert request", "cert sign", "cert install"], cmd::cert::CertDone;
     "consign.reload/1", ["reload"], reloads::Reloaded;
+    "consign.pending_peers/1", ["peers ls"], shapes::PendingPeers;
+    "consign.ping/1", ["peers ping"], shapes::Ping;
+    "consign.known_peer/1", ["peers export"], cmd::peers::export::KnownPeer;
+    "consign.peers_imported/1", ["peers import"], cmd::peers::import::Imported;
     "consign.page/1", ["page"], shapes::PageLink;
     "consign.page_session/1", [], shapes::PageEntered;
     "consign.stopping/1", ["stop"], shapes::Stopping;
@@ -78,11 +83,32 @@ published! {
     "consign.nodes/1", [], pickup::lists::Nodes;
     "consign.clients/1", [], pickup::lists::Clients;
     "consign.shards/1", [], pickup::lists::Shards;
+    "consign.shard_row/1", ["pickup shards ls"], cmd::pickup::shards::ShardRow;
     "consign.shard/1", ["pickup shards show"], pickup::lists::ShardShown;
     "consign.pickup_act/1", ["pickup nodes", "pickup clients", "pickup shards"], pickup::acts::PickupActed;
     "consign.check/1", ["check"], cmd::check::Checked;
     "consign.doctor/1", ["doctor"], cmd::doctor::Findings;
     "consign.written/1", ["man", "schema"], cmd::pages::Written;
+    "consign.schema_entry/1", ["schema"], commands::SchemaEntry;
+    "consign.init/1", ["init"], commands::Init;
+    "consign.config/1", ["config show"], commands::Config;
+    "consign.config-check/1", ["config check"], commands::ConfigChecked;
+    "consign.config-key/1", ["config explain"], commands::ConfigKey;
+    "consign.config-fmt/1", ["config fmt"], commands::ConfigLaid;
+    "consign.outcome/1", ["send"], commands::Outcome;
+    "consign.fetched/1", ["get"], commands::Fetched;
+    "consign.client_token/1", ["pickup clients enrol"], commands::ClientToken;
+    "consign.uploaded/1", ["pickup upload"], commands::Uploaded;
+    "consign.node_made/1", ["node init"], commands::NodeMade;
+    "consign.stored/1", ["node run"], commands::Stored;
+    "consign.given/1", ["node run"], commands::Given;
+    "consign.finding/1", ["fsck"], commands::Finding;
+    "consign.fsck/1", ["fsck"], commands::Fsck;
+    "consign.demo/1", ["demo"], commands::Demo;
+    "consign.bench/1", ["bench"], commands::Bench;
+    "consign.bench_latency/1", ["bench"], commands::BenchLatency;
+    "consign.replay/1", ["replay"], commands::Replay;
+    "consign.sim/1", ["sim"], commands::Sim;
     "consign.error/1", ["every command, on standard error"], plain::Failed;
     "consign.progress/1", ["send", "get", "on standard error"], plain::Progress;
 }
@@ -127,4 +153,4 @@ pub fn of(what: &str) -> impl Iterator<Item = &'static Published> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

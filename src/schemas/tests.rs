@@ -59,9 +59,14 @@ fn commands_lead_to_their_schemas() {
     }
 }
 
+/// What is wrong with something that is said, by the schema it names.
+pub(crate) fn wrong<T: serde::Serialize>(said: &T) -> Vec<String> {
+    faults(&serde_json::to_value(said).expect("JSON"))
+}
+
 /// What is wrong with an answer by the schema it names.
 fn faults(answer: &Value) -> Vec<String> {
-    let id = answer["schema"].as_str().expect("an answer says its schema");
+    let id = answer["schema"].as_str().unwrap_or_else(|| panic!("no schema in {answer}"));
     let published = ALL.iter().find(|published| published.id == id);
     let published = published.unwrap_or_else(|| panic!("{id} is not published"));
     let validator = jsonschema::validator_for(&published.schema()).expect("a schema");
@@ -83,6 +88,7 @@ fn every_answer_of_the_local_interface_fits_its_schema() {
         format!("/v1/segments/{id}"),
         "/v1/status".into(),
         "/v1/peers".into(),
+        "/v1/peers/pending".into(),
         "/v1/deadletters".into(),
         "/v1/deadletters/groups".into(),
         "/v1/audit".into(),
@@ -109,6 +115,7 @@ fn every_answer_of_the_local_interface_fits_its_schema() {
         ("/v1/pickup/acts", enrol.as_bytes()),
         ("/v1/exports/run", b""),
         ("/v1/clock/confirm", b""),
+        ("/v1/peers/beta/ping?wait=1", b""),
         ("/v1/stop", b""),
     ] {
         let got = site.ask("POST", target, body);

@@ -165,6 +165,7 @@ impl Client {
             }
             SessionCommand::Allowance(_)
             | SessionCommand::Pace(_)
+            | SessionCommand::Ping
             | SessionCommand::Answer { .. }
             | SessionCommand::Pickup(_) => {}
         }

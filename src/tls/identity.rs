@@ -237,6 +237,16 @@ impl Rules {
         Rules { own, peers, sha256 }
     }
 
+    /// Whether a site of that name is let in with a certificate of that fingerprint.
+    pub(super) fn know(&self, name: &str, fingerprint: &[u8; 32]) -> bool {
+        self.peers.get(name).is_some_and(|pins| pins.is_empty() || pins.contains(fingerprint))
+    }
+
+    /// SHA-256 of a certificate.
+    pub(super) fn fingerprint(&self, certificate: &CertificateDer<'_>) -> [u8; 32] {
+        (self.sha256)(certificate)
+    }
+
     /// Judges the chain that the other side sent, at `now` seconds since the Unix epoch.
     ///
     /// # Errors

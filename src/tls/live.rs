@@ -18,6 +18,7 @@ use rustls::{
 };
 
 use super::identity::Rules;
+use super::strangers::Strangers;
 use super::verify::{ToOurAuthorities, Welcome};
 use super::{ALPN, failure, now};
 use crate::exit::Failure;
@@ -33,7 +34,11 @@ pub(super) struct Material {
 
 /// The set that holds now.
 #[derive(Clone)]
-pub struct Live(Arc<RwLock<Arc<Material>>>);
+pub struct Live {
+    material: Arc<RwLock<Arc<Material>>>,
+    /// Who was turned away, whichever set held.
+    strangers: Strangers,
+}
 
 impl fmt::Debug for Live {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -42,17 +47,28 @@ impl fmt::Debug for Live {
 }
 
 impl Live {
-    pub(super) fn new(material: Material) -> Live {
-        Live(Arc::new(RwLock::new(Arc::new(material))))
+    pub(super) fn new(mut material: Material) -> Live {
+        let strangers = Strangers::default();
+        material.clients.strangers = strangers.clone();
+        Live { material: Arc::new(RwLock::new(Arc::new(material))), strangers }
+    }
+
+    /// Sites that were turned away because nobody knows them here.
+    #[must_use]
+    pub fn strangers(&self) -> Strangers {
+        self.strangers.clone()
     }
 
     fn get(&self) -> Arc<Material> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.material.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// From now on this one.
-    pub(super) fn replace(&self, material: Material) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(material);
+    pub(super) fn replace(&self, mut material: Material) {
+        material.clients.strangers = self.strangers.clone();
+        let rules = material.rules.clone();
+        *self.material.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(material);
+        self.strangers.judged_by(&rules);
     }
 
     /// TLS with peers.

@@ -5,6 +5,7 @@
 
 pub mod identity;
 mod live;
+pub mod strangers;
 pub mod verify;
 
 #[cfg(test)]

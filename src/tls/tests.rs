@@ -46,6 +46,8 @@ fn site(authority: &Authority, name: &str, peers: &[(&str, Option<[u8; 32]>)]) -
     credentials(authority, &pair).setup(&config(name, peers)).expect("set up")
 }
 
+mod strangers;
+
 type Judged = Result<Identity, String>;
 
 fn ends(client: &Loaded, server: &Loaded) -> (ClientConnection, ServerConnection) {

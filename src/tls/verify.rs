@@ -19,6 +19,7 @@ use rustls::{
 };
 
 use super::identity::{Rules, Unwelcome};
+use super::strangers::Strangers;
 
 /// Why a handshake was ended, as it goes through rustls.
 #[derive(Debug, thiserror::Error)]
@@ -28,11 +29,19 @@ struct Refused {
 }
 
 fn judge(rules: &Rules, leaf: &CertificateDer<'_>, now: UnixTime) -> Result<(), Error> {
-    let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-    let judged = rules.judge(std::slice::from_ref(leaf), seconds);
-    judged
-        .map(|_| ())
-        .map_err(|why| CertificateError::Other(OtherError(Arc::new(Refused { why }))).into())
+    judged(rules, leaf, now).map_err(refused)
+}
+
+fn judged(rules: &Rules, leaf: &CertificateDer<'_>, now: UnixTime) -> Result<(), Unwelcome> {
+    rules.judge(std::slice::from_ref(leaf), seconds(now)).map(|_| ())
+}
+
+fn refused(why: Unwelcome) -> Error {
+    CertificateError::Other(OtherError(Arc::new(Refused { why }))).into()
+}
+
+fn seconds(now: UnixTime) -> i64 {
+    i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// The listening side: rustls verifies the chain, the rules say whether that site is welcome.
@@ -40,13 +49,15 @@ fn judge(rules: &Rules, leaf: &CertificateDer<'_>, now: UnixTime) -> Result<(), 
 pub struct Welcome {
     chains: Arc<dyn ClientCertVerifier>,
     rules: Arc<Rules>,
+    /// Who was turned away.
+    pub(super) strangers: Strangers,
 }
 
 impl Welcome {
     /// Chains verified by `chains`, names judged by `rules`.
     #[must_use]
     pub fn new(chains: Arc<dyn ClientCertVerifier>, rules: Arc<Rules>) -> Welcome {
-        Welcome { chains, rules }
+        Welcome { chains, rules, strangers: Strangers::default() }
     }
 }
 
@@ -62,7 +73,11 @@ impl ClientCertVerifier for Welcome {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         let verified = self.chains.verify_client_cert(end_entity, intermediates, now)?;
-        judge(&self.rules, end_entity, now)?;
+        judged(&self.rules, end_entity, now).map_err(|why| {
+            let fingerprint = self.rules.fingerprint(end_entity);
+            self.strangers.knocked(&why, fingerprint, seconds(now));
+            refused(why)
+        })?;
         Ok(verified)
     }
 

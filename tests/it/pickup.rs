@@ -119,10 +119,19 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn run(&mut self) {
+        self.start(&["node", "run"], Stdio::null());
+    }
+
+    /// The same, with what it tells as JSON lines.
+    pub(crate) fn run_telling(&mut self, told: Stdio) {
+        self.start(&["node", "run", "--json"], told);
+    }
+
+    fn start(&mut self, words: &[&str], told: Stdio) {
         let log = std::fs::File::create(self.dir.join("run.log")).expect("a log");
         let mut command = consign();
-        command.args(["node", "run"]).arg(&self.dir);
-        command.stdout(Stdio::null()).stderr(log);
+        command.args(words).arg(&self.dir);
+        command.stdout(told).stderr(log);
         self.child = Some(command.spawn().expect("the binary runs"));
     }
 

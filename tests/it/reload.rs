@@ -322,3 +322,53 @@ fn a_recorded_run_carries_its_reloads() {
     let output = consign().arg("replay").arg(&file).output().expect("it runs");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
 }
+
+/// Records of the audit that begin with `reload`: who, action, why.
+fn records(site: &Site) -> Vec<(String, String, String)> {
+    let reply = http::get(&site.socket(), "/v1/audit").expect("it answers");
+    let value: Value = serde_json::from_slice(&reply.body).expect("JSON");
+    let records = value["records"].as_array().expect("records").iter();
+    let word = |record: &Value, name: &str| record[name].as_str().expect("a word").to_owned();
+    records
+        .filter(|record| word(record, "action").starts_with("reload"))
+        .map(|record| (word(record, "who"), word(record, "action"), word(record, "reason")))
+        .collect()
+}
+
+#[test]
+fn every_reload_leaves_a_trace_and_a_refusal_is_over_when_the_file_is_put_back() {
+    let (mut alpha, _) = pair("smol");
+    alpha.expects_errors = true;
+    alpha.serve();
+    set(&alpha, "max_bytes", "\"7GiB\"");
+    set(&alpha, "drain_timeout", "\"31s\"");
+    assert_eq!(reload(&alpha).status.code(), Some(0));
+    let good = fs::read_to_string(alpha.config()).expect("it is there");
+    set(&alpha, "max_bytes", "\"1 elephant\"");
+    alpha.signal(Signal::HUP);
+    wait::until_true("the refusal", || alpha.status()["reload"]["ok"] == false);
+    wait::until_true("both records", || records(&alpha).len() == 2);
+    let found = records(&alpha);
+    let uid = rustix::process::getuid().as_raw();
+    assert_eq!((&found[0].0, found[0].1.as_str()), (&format!("uid:{uid}"), "reload"));
+    assert!(found[0].2.contains("storage.max_bytes 100GiB -> 7GiB"), "{found:?}");
+    assert_eq!((found[1].0.as_str(), found[1].1.as_str()), ("SIGHUP", "reload_refused"));
+    let events = alpha.run(&["events", "--since", "0", "--once", "--json"]);
+    let events = said(&events.stdout);
+    assert!(events.contains("\"kind\":\"reload\"") && events.contains("\"reload_refused\""));
+    // Put back, it is as if nobody had tried; without a reload that would be one more change.
+    fs::write(alpha.config(), format!("{good}\n# put back\n")).expect("written");
+    wait::until_true("nothing to warn of", || alpha.status()["reload"]["ok"] == true);
+    let status = alpha.status()["reload"].clone();
+    assert_eq!((&status["problem"], &status["at"]), (&"".into(), &status["success_at"]));
+    assert_eq!(metric(&alpha, "consign_config_last_reload_successful"), 1);
+    assert_eq!(records(&alpha).len(), 2, "nothing was applied");
+    // Anything else in it waits for a reload: the warning stays until then.
+    set(&alpha, "max_bytes", "\"1 elephant\"");
+    assert_eq!(reload(&alpha).status.code(), Some(78));
+    set(&alpha, "max_bytes", "\"8GiB\"");
+    assert_eq!(alpha.status()["reload"]["ok"], false);
+    assert_eq!(reload(&alpha).status.code(), Some(0));
+    assert_eq!(alpha.status()["reload"]["ok"], true);
+    alpha.stop();
+}

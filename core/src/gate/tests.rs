@@ -46,6 +46,7 @@ fn released(out: &[(ConnId, SessionCommand)]) -> Vec<(u32, u32)> {
             SessionCommand::Refuse { .. }
             | SessionCommand::Allowance(_)
             | SessionCommand::Pace(_)
+            | SessionCommand::Ping
             | SessionCommand::Answer { .. }
             | SessionCommand::Pickup(_)
             | SessionCommand::Close { .. } => panic!("the gate releases promises only"),

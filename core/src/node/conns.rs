@@ -216,6 +216,7 @@ impl Node {
         self.forget_pending(conn, out);
         self.forget_acts(conn);
         self.reloads.forget(conn);
+        self.pings_gone(conn, why, out);
         self.pickup_gone(conn);
         for blob in gone.incoming {
             self.incoming_cut(now, blob);

@@ -67,7 +67,8 @@ impl Node {
             | Question::Stop
             | Question::Unwatch(..)
             | Question::ConfirmClock
-            | Question::Reload => return false,
+            | Question::Ping(_)
+            | Question::Reload(_) => return false,
         };
         if self.config.inbox.is_empty() || self.exports.acts.0.len() >= ACTS_MAX {
             return false;

@@ -296,6 +296,7 @@ impl Node {
                     self.drop_doomed(blob);
                 }
                 Intent::Pickup(job) => self.pickup_again(*job),
+                Intent::Record(act) => self.record(now, *act),
                 Intent::Mismatch { digest, source } => {
                     self.stage.intend(Intent::Mismatch { digest, source });
                     self.put_source(digest, source, 1);

@@ -19,10 +19,11 @@
 //! | `full` | a full disk |
 //! | `export`, `export_look`, `export_acts` | inbox rules |
 //! | `clock` | a clock that has stepped |
+//! | `note` | the node's story, as it is logged and watched |
 //! | `recover`, `reconcile`, `reconfigure` | start-up; another configuration while it runs |
 //! | `pickup` | shards for nodes that are not there yet (DESIGN 4) |
 //! | `scrub`, `want`, `repair`, `aside` | content compared with its digests; its repair; rows that cannot be read |
-//! | `status`, `stop`, `tally` | questions; the orderly end; what metrics count |
+//! | `status`, `ping`, `stop`, `tally` | questions; the orderly end; what metrics count |
 
 mod accept;
 mod acts;
@@ -42,10 +43,12 @@ mod export_look;
 mod full;
 mod handed;
 mod incoming;
+mod note;
 mod pace;
 mod passing;
 mod peer;
 mod pickup;
+mod ping;
 mod promise;
 mod receipt;
 mod reconcile;
@@ -75,8 +78,8 @@ pub use recover::RecoverError;
 pub use status::Allowed;
 pub use tally::{Ending, Operation, PeerTallied, Source, Tallied};
 pub use types::{
-    Action, Addressed, Answer, Input, Note, PathHash, PeerStatus, PickupStatus, Question,
-    ReconcileSummary, ScrubStatus, Shared, Status,
+    Action, Addressed, Answer, Input, Note, PathHash, PeerStatus, PickupStatus, Pinged, Question,
+    Reading, ReconcileSummary, ScrubStatus, Shared, Status,
 };
 
 use alloc::boxed::Box;
@@ -183,6 +186,7 @@ pub struct Node {
     exports: Exports,
     reconcile: Reconcile,
     reloads: reconfigure::Reloads,
+    pings: ping::Pings,
     scrub: Scrub,
     pickup: Pickup,
     aside: Aside,
@@ -236,8 +240,9 @@ impl Node {
                 self.clock_is_ahead(now, core::time::Duration::from_millis(ahead), out);
             }
             Input::Skew { ahead } => self.pickup.skew = ahead,
-            Input::Reconfigure { reload, config, renew } => {
-                self.reconfigure(now, reload, config, renew, out);
+            Input::Reconfigure { reload, config, renew, reading } => {
+                self.reconfigure(now, config, renew, out);
+                self.reread(now, reload, reading, out);
             }
             Input::Timer => {}
             Input::Turn => self.turn(now, out),
@@ -274,6 +279,7 @@ impl Node {
             }
             SessionEvent::Progress { transfer, sent } => self.progress(conn, transfer, sent),
             SessionEvent::Wants => self.wants_allowance(conn, out),
+            SessionEvent::Pong(micros) => self.pong(conn, micros, out),
             SessionEvent::Submit { ticket, submission } => {
                 let what = What::Submit(submission);
                 self.pend(Pending { conn, transfer: ticket, source, what });

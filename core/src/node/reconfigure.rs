@@ -5,11 +5,13 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::Node;
-use super::types::{Action, Answer};
+use super::remove::Act;
+use super::types::{Action, Answer, Note, Reading};
 use crate::code::Goodbye;
 use crate::config::{Config, PeerConfig};
 use crate::id::{ConnId, SiteNo, TransferNo};
@@ -20,33 +22,58 @@ use crate::time::Now;
 /// How long sessions may go on that were judged by authorities which are believed no longer.
 const RENEWAL: Duration = Duration::from_secs(50);
 
+/// Reloads under way whose askers have left and are remembered all the same.
+const UNHEARD: usize = 64;
+
 /// Reloads that were asked for, and who waits for them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reloads {
     last: u64,
-    waiting: BTreeMap<u64, (ConnId, TransferNo)>,
+    asked: BTreeMap<u64, Asked>,
+}
+
+/// A reload that is under way.
+#[derive(Clone, Debug)]
+struct Asked {
+    /// Who asked, as the audit has it: known also when nobody waits any more.
+    who: String,
+    waits: Option<(ConnId, TransferNo)>,
 }
 
 impl Reloads {
     /// That connection is gone.
     pub fn forget(&mut self, conn: ConnId) {
-        self.waiting.retain(|_, (asked, _)| *asked != conn);
+        for asked in self.asked.values_mut() {
+            asked.waits.take_if(|(waits, _)| *waits == conn);
+        }
+        // A reader that does not answer keeps nothing here for ever.
+        let unheard = self.asked.iter().filter(|(_, asked)| asked.waits.is_none());
+        let numbers: Vec<u64> = unheard.map(|(number, _)| *number).collect();
+        for number in numbers.iter().rev().skip(UNHEARD) {
+            self.asked.remove(number);
+        }
     }
 }
 
 impl Node {
     /// A client wants the configuration to be read again.
-    pub(super) fn reload(&mut self, conn: ConnId, ticket: TransferNo, out: &mut Vec<Action>) {
+    pub(super) fn reload(
+        &mut self,
+        conn: ConnId,
+        ticket: TransferNo,
+        who: &str,
+        out: &mut Vec<Action>,
+    ) {
         self.reloads.last += 1;
-        self.reloads.waiting.insert(self.reloads.last, (conn, ticket));
+        let asked = Asked { who: who.into(), waits: Some((conn, ticket)) };
+        self.reloads.asked.insert(self.reloads.last, asked);
         out.push(Action::Reload(self.reloads.last));
     }
 
-    /// What became of a reload; a configuration that the node cannot go by changes nothing.
+    /// What holds from now on; a configuration that the node cannot go by changes nothing.
     pub(super) fn reconfigure(
         &mut self,
         now: Now,
-        reload: u64,
         config: Option<Box<Config>>,
         renew: bool,
         out: &mut Vec<Action>,
@@ -61,10 +88,33 @@ impl Node {
             self.renew_sessions(now);
         }
         self.more = true;
-        if let Some((conn, ticket)) = self.reloads.waiting.remove(&reload) {
+    }
+
+    /// Whoever waits for a reload is answered, and what became of it is recorded and told.
+    pub(super) fn reread(
+        &mut self,
+        now: Now,
+        reload: u64,
+        reading: Option<Box<Reading>>,
+        out: &mut Vec<Action>,
+    ) {
+        let asked = self.reloads.asked.remove(&reload);
+        if let Some((conn, ticket)) = asked.as_ref().and_then(|asked| asked.waits) {
             let answer = Answer::Reloaded(reload).into();
             out.push(Action::Command(conn, SessionCommand::Answer { ticket, answer }));
         }
+        let Some(reading) = reading else { return };
+        let who = asked.map_or_else(|| reading.who.clone(), |asked| asked.who);
+        let act = Act {
+            who: who.clone(),
+            action: if reading.taken { "reload" } else { "reload_refused" },
+            subject: reading.file.clone(),
+            text: reading.text.clone(),
+            count: reading.changes,
+            ..Act::default()
+        };
+        self.record(now, act);
+        out.push(Action::Note(Note::Reread { who, reading }));
     }
 
     fn swap(&mut self, now: Now, new: Config, out: &mut Vec<Action>) {

@@ -1,9 +1,11 @@
 //! What leaves the ledger before its time, and the record of who did it and why.
 
+use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 
 use super::Node;
 use super::deliver::due_key;
+use super::stage::Intent;
 use crate::code::Cause;
 use crate::id::{Seq, SiteNo};
 use crate::ledger::Table;
@@ -14,7 +16,7 @@ use crate::ledger::rows_upkeep::AuditRow;
 use crate::time::{Now, UnixMillis};
 
 /// What is written into `audit`.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Act {
     /// `uid:1000`, a peer's name, or empty for the node itself.
     pub who: String,
@@ -53,6 +55,12 @@ impl Node {
             bytes: act.bytes,
         };
         self.stage.batch.put(Table::Audit, &keys::audit(number), &row);
+    }
+
+    /// Records what has happened and cannot be taken back: the record outlives a commit that finds no space.
+    pub(super) fn record(&mut self, now: Now, act: Act) {
+        self.stage.intend(Intent::Record(Box::new(act.clone())));
+        self.audit(now, act);
     }
 
     /// A delivery leaves the required set of its segment: its row and every index entry go. The

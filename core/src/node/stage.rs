@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use core::mem;
 
 use super::pickup::Job;
+use super::remove::Act;
 use super::tally::{Tallied, Tally};
 use super::types::Note;
 use crate::code::Cause;
@@ -33,6 +34,8 @@ pub(super) enum Intent {
     Mismatch { digest: BlobDigest, source: SiteNo },
     /// Something of pickup.
     Pickup(Box<Job>),
+    /// A record of what has happened already.
+    Record(Box<Act>),
 }
 
 /// What an attempt comes to.

@@ -43,7 +43,8 @@ impl Node {
             return;
         }
         let answer = match question {
-            Question::Reload => return self.reload(conn, ticket, out),
+            Question::Reload(who) => return self.reload(conn, ticket, who, out),
+            Question::Ping(name) => return self.ping(conn, ticket, name, out),
             Question::Status => Answer::Status(Box::new(self.status(now))),
             Question::Progress(seq) => Answer::Progress(self.sent(*seq)),
             Question::Stop => {

@@ -5,17 +5,17 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-pub use super::reconcile::ReconcileSummary;
+pub use super::note::{Note, Reading, ReconcileSummary};
 use super::status::Allowed;
 use super::tally::{PeerTallied, Tallied};
 use crate::act::{self, Report};
-use crate::code::{Cause, Refusal};
+use crate::code::Refusal;
 use crate::config::Config;
-use crate::id::{BatchNo, BlobNo, ConnId, Epoch, ReadNo, SegmentId, Seq, SiteNo};
+use crate::id::{BatchNo, BlobNo, ConnId, Epoch, ReadNo, Seq, SiteNo};
 use crate::inbox::{ExportJob, ExportStep};
 use crate::ledger::keys_upkeep::RuleId;
 use crate::ledger::read::ReadRequest;
-use crate::ledger::rows::{CounterRow, State};
+use crate::ledger::rows::CounterRow;
 use crate::ledger::rows_pickup::ShardState;
 use crate::pickup::PickupRefusal;
 use crate::session::{Identity, SessionCommand, SessionEvent};
@@ -127,6 +127,8 @@ pub enum Input {
         config: Option<Box<Config>>,
         /// Sessions were judged by authorities that are believed no longer: all are renewed.
         renew: bool,
+        /// What the audit and whoever watches are told of it; `None` when there is nothing to tell.
+        reading: Option<Box<Reading>>,
     },
     /// How far the system clock is ahead of effective time by now ([`crate::time::EffectiveClock::skew`]):
     /// signatures are judged by the system clock.
@@ -172,131 +174,6 @@ pub enum Action {
     Halt(String),
 }
 
-/// A line of the node's story; the driver logs and counts it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Note {
-    /// A session with a peer is up.
-    SessionUp {
-        /// The peer.
-        peer: String,
-        /// Its epoch here.
-        epoch: Epoch,
-        /// Whether this side dialled.
-        dialled: bool,
-    },
-    /// A session with a peer is over.
-    SessionDown {
-        /// The peer.
-        peer: String,
-        /// Why.
-        why: String,
-    },
-    /// Somebody was turned away.
-    Unwelcome {
-        /// The name it bears.
-        name: String,
-        /// Why.
-        why: String,
-    },
-    /// A delivery changed its state (after commit).
-    Delivery {
-        /// The segment.
-        id: SegmentId,
-        /// The destination.
-        peer: Arc<str>,
-        /// State before; `None` for a new row.
-        from: Option<State>,
-        /// State after; `None` when removed.
-        to: Option<State>,
-        /// Why, for failures.
-        cause: Option<Cause>,
-        /// Attempts so far.
-        attempts: u64,
-    },
-    /// A hop has a segment for a site behind it (after commit): its receipt is waited for.
-    HandedOn {
-        /// The segment.
-        id: SegmentId,
-        /// The destination.
-        site: String,
-        /// The peer that has custody.
-        hop: String,
-    },
-    /// A segment was accepted (after commit).
-    Accepted {
-        /// The segment.
-        id: SegmentId,
-        /// Its accept number.
-        seq: Seq,
-        /// Its length.
-        size: u64,
-        /// The peer it came from; empty for a local client.
-        from: Arc<str>,
-    },
-    /// A segment's success condition is met (after commit).
-    Relayed {
-        /// The segment.
-        id: SegmentId,
-        /// `one_peer` or `all_peers`.
-        condition: &'static str,
-        /// How many acknowledged.
-        acks: u32,
-    },
-    /// A segment is not kept here any more (after commit).
-    Removed {
-        /// The segment.
-        id: SegmentId,
-        /// Its name.
-        name: String,
-        /// Its length.
-        size: u64,
-        /// `evict`, `release` or `expire`.
-        how: &'static str,
-    },
-    /// An offer or submission was refused.
-    Refused {
-        /// Stable code.
-        code: &'static str,
-        /// The peer; empty for a local client.
-        peer: String,
-        /// The text it was given.
-        text: String,
-    },
-    /// The disk is full; new content is refused until space is back.
-    Full {
-        /// What the store said.
-        why: String,
-    },
-    /// A segment was given out by a rule, or could not be (after commit).
-    Exported {
-        /// The segment.
-        id: SegmentId,
-        /// The file below the rule's directory; may be empty when it failed.
-        name: String,
-        /// What is wrong; empty when nothing is.
-        problem: String,
-        /// Whether it waits for an operator.
-        given_up: bool,
-    },
-    /// There is room again.
-    RoomAgain,
-    /// Start-up reconciliation is done.
-    Reconciled(ReconcileSummary),
-    /// One item was set aside because its row cannot be read.
-    Quarantined {
-        /// Which.
-        what: String,
-    },
-    /// Something went wrong that an operator may act on.
-    Warn {
-        /// Stable code.
-        code: &'static str,
-        /// What.
-        text: String,
-    },
-}
-
 /// A question about the node's memory; the ledger answers all others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -315,8 +192,10 @@ pub enum Question {
     Unwatch(RuleId, Vec<PathHash>),
     /// The clock is right: what a step of it has held goes on.
     ConfirmClock,
-    /// Read the configuration again.
-    Reload,
+    /// Whether the peer of that name answers.
+    Ping(String),
+    /// Read the configuration again; who asks, as the audit has it.
+    Reload(String),
 }
 
 /// BLAKE3 of a path below a watched directory.
@@ -343,8 +222,21 @@ pub enum Answer {
     Unwatched(u64),
     /// To [`Question::ConfirmClock`]: whether it was doubted.
     ClockConfirmed(bool),
+    /// To [`Question::Ping`].
+    Pinged(Pinged),
     /// To [`Question::Reload`]: the number under which the reader of the configuration keeps what became of it.
     Reloaded(u64),
+}
+
+/// Whether a peer answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pinged {
+    /// Nobody has that name.
+    Unknown,
+    /// There is no session with it; why, for people, if that is known.
+    Down(String),
+    /// It answered after so many microseconds.
+    After(u64),
 }
 
 /// The node at a glance; never the result of a scan.

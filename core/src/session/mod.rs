@@ -5,9 +5,11 @@
 //! [`SessionEvent`] and comes back as a [`SessionCommand`]. Peer sessions, HTTP sessions and whatever
 //! comes later share the trait [`Session`]; a runtime drives all of them without knowing which.
 
+mod outcome;
 pub mod peer;
 mod spoken;
 
+pub use outcome::Outcome;
 pub use spoken::Spoken;
 
 use alloc::borrow::Cow;
@@ -99,29 +101,6 @@ pub struct PeerLimits {
     pub max_segment: Option<u64>,
     /// Most offers it takes unanswered.
     pub max_offers: u32,
-}
-
-/// How a delivery attempt ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub enum Outcome {
-    /// The peer holds it durably; transfer, segment and epoch matched.
-    Acked,
-    /// The peer refused it.
-    Rejected {
-        /// Its code as it stood on the wire.
-        code: u8,
-        /// How long it asks to wait, in milliseconds.
-        retry_after: u64,
-        /// What it says.
-        text: String,
-    },
-    /// No ACK within `ack_timeout` after the last byte.
-    AckTimeout,
-    /// An ACK for this transfer named another segment.
-    AckMismatch,
-    /// The content could not be read here.
-    Unreadable(StoreFault),
 }
 
 /// Content of a local submission.
@@ -237,6 +216,8 @@ pub enum SessionEvent {
     },
     /// The peer's credit is used up by waiting content: more allowance would help.
     Wants,
+    /// The peer has answered a PING that the node wanted, after so many microseconds.
+    Pong(u64),
     /// A receipt on its way to the origin.
     Receipt(Receipt),
     /// The peer keeps our receipt, or cannot take it yet.
@@ -342,6 +323,8 @@ pub enum SessionCommand {
     Allowance(u64),
     /// At most so many bytes of content per second may be sent from now on. Comes before the start.
     Pace(u64),
+    /// Send a PING; answered by [`SessionEvent::Pong`] once the peer answers.
+    Ping,
     /// An answer to a question.
     Answer {
         /// Number of the request.

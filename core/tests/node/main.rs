@@ -16,6 +16,7 @@ mod hop;
 mod keep;
 mod life;
 mod pace;
+mod ping;
 mod receipts;
 mod receive;
 mod reconcile;

@@ -5,18 +5,20 @@ use std::time::Duration;
 use consign_core::code::{Goodbye, Refusal};
 use consign_core::config::{Config, PeerConfig};
 use consign_core::ledger::rows::State;
-use consign_core::node::{Answer, Input, Question};
+use consign_core::node::{Answer, Input, Note, Question, Reading};
 use consign_core::segment::Class;
 use consign_core::session::{Outcome, SessionCommand, SessionEvent};
+use consign_core::store::CommitFault;
 
 use consign_core::id::{ConnId, TransferNo};
 
+use crate::acts::audits;
 use crate::site::{Site, config};
 
 fn reconfigure(site: &mut Site, config: &Config) {
     site.config = config.clone();
     let config = Some(Box::new(config.clone()));
-    site.input(Input::Reconfigure { reload: 0, config, renew: false });
+    site.input(Input::Reconfigure { reload: 0, config, renew: false, reading: None });
     site.settle();
 }
 
@@ -233,7 +235,7 @@ fn authorities_that_are_believed_no_longer_end_all_sessions_within_a_minute() {
     let conn = site.session("beta");
     site.settle();
     assert_eq!(site.sendings().len(), 1, "it is busy");
-    site.input(Input::Reconfigure { reload: 0, config: None, renew: true });
+    site.input(Input::Reconfigure { reload: 0, config: None, renew: true, reading: None });
     site.settle();
     assert_eq!(closed(&mut site, conn), None);
     site.wait(Duration::from_secs(59));
@@ -246,14 +248,17 @@ fn whoever_asks_for_a_reload_hears_of_its_own_and_a_client_that_left_is_forgotte
     site.settle();
     let clients = [site.client(), site.client()];
     for conn in clients {
-        let ask = SessionEvent::Ask { ticket: TransferNo(4), question: Question::Reload };
+        let ask = SessionEvent::Ask {
+            ticket: TransferNo(4),
+            question: Question::Reload(format!("uid:{}", conn.slot)),
+        };
         site.input(Input::Session(conn, ask));
     }
     site.settle();
     assert_eq!(site.reloads, [1, 2]);
     site.input(Input::Closed { conn: clients[0], why: String::new() });
     for reload in [2, 1] {
-        site.input(Input::Reconfigure { reload, config: None, renew: false });
+        site.input(Input::Reconfigure { reload, config: None, renew: false, reading: None });
     }
     site.settle();
     assert!(site.take_told(clients[0]).is_empty());
@@ -262,4 +267,86 @@ fn whoever_asks_for_a_reload_hears_of_its_own_and_a_client_that_left_is_forgotte
         panic!("{told:?}");
     };
     assert_eq!(**answer, Answer::Reloaded(2));
+}
+
+fn reading(taken: bool) -> Reading {
+    let text = if taken { "relay.max_retries 8 -> 9" } else { "CN0206: it is 0" };
+    let code = if taken { "" } else { "CN0206" };
+    Reading {
+        who: "SIGHUP".into(),
+        file: "consign.toml".into(),
+        taken,
+        code: code.into(),
+        text: text.into(),
+        changes: u64::from(taken),
+    }
+}
+
+fn reread(site: &mut Site, reload: u64, taken: bool) {
+    let reading = Some(Box::new(reading(taken)));
+    site.input(Input::Reconfigure { reload, config: None, renew: false, reading });
+}
+
+#[test]
+fn a_reload_is_recorded_with_who_asked_for_it_also_when_nobody_waits_any_more() {
+    let mut site = Site::new(&["beta"]);
+    site.settle();
+    for who in ["uid:1000", "uid:0"] {
+        let conn = site.client();
+        let ask =
+            SessionEvent::Ask { ticket: TransferNo(4), question: Question::Reload(who.into()) };
+        site.input(Input::Session(conn, ask));
+        site.input(Input::Closed { conn, why: String::new() });
+    }
+    reread(&mut site, 2, false);
+    reread(&mut site, 1, true);
+    reread(&mut site, 0, true);
+    site.settle();
+    let rows = audits(&site);
+    let of = |n: usize| (rows[n].who.as_str(), rows[n].action.as_str(), rows[n].reason.as_str());
+    assert_eq!(of(0), ("uid:0", "reload_refused", "CN0206: it is 0"));
+    assert_eq!(of(1), ("uid:1000", "reload", "relay.max_retries 8 -> 9"));
+    assert_eq!(of(2), ("SIGHUP", "reload", "relay.max_retries 8 -> 9"));
+    assert_eq!((rows[1].subject.as_str(), rows[1].count, rows[0].count), ("consign.toml", 1, 0));
+    let note = Note::Reread { who: "uid:0".into(), reading: Box::new(reading(false)) };
+    assert!(site.notes.contains(&note), "{:?}", site.notes);
+    // A driver that reads no configuration has nothing to tell.
+    site.input(Input::Reconfigure { reload: 0, config: None, renew: false, reading: None });
+    site.settle();
+    assert_eq!(audits(&site).len(), 3);
+    site.audit();
+}
+
+#[test]
+fn the_record_of_a_reload_outlives_a_commit_that_finds_no_space() {
+    let mut site = Site::new(&["beta"]);
+    site.settle();
+    reread(&mut site, 0, true);
+    site.turn();
+    site.store.fail_commit(1, CommitFault::Full("no space left on device".into()));
+    site.commit();
+    site.settle();
+    let rows = audits(&site);
+    assert_eq!(rows.len(), 1, "what holds already is not taken back");
+    assert_eq!((rows[0].who.as_str(), rows[0].action.as_str()), ("SIGHUP", "reload"));
+    site.audit();
+}
+
+#[test]
+fn a_reader_that_never_answers_keeps_no_more_than_the_newest_askers() {
+    let mut site = Site::new(&["beta"]);
+    site.settle();
+    for number in 1..=100 {
+        let conn = site.client();
+        let question = Question::Reload(format!("uid:{number}"));
+        let ask = SessionEvent::Ask { ticket: TransferNo(4), question };
+        site.input(Input::Session(conn, ask));
+        site.input(Input::Closed { conn, why: String::new() });
+    }
+    for number in [100, 37, 36, 1] {
+        reread(&mut site, number, true);
+    }
+    site.settle();
+    let who: Vec<String> = audits(&site).into_iter().map(|row| row.who).collect();
+    assert_eq!(who, ["uid:100", "uid:37", "SIGHUP", "SIGHUP"]);
 }

@@ -191,6 +191,7 @@ impl Script {
                 this.step(now, SessionInput::Command(SessionCommand::Allowance(size(n))))
             }
             ["pace", n] => this.step(now, SessionInput::Command(SessionCommand::Pace(size(n)))),
+            ["ping"] => this.step(now, SessionInput::Command(SessionCommand::Ping)),
             ["close", word] => this.close(now, Goodbye::from_word(word).expect("a goodbye")),
             _ => return None,
         };

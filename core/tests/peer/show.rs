@@ -141,6 +141,7 @@ fn event(event: &SessionEvent) -> String {
         SessionEvent::Progress { transfer, sent } => format!("Progress {transfer} {sent}"),
         SessionEvent::Arrived { transfer, blob } => format!("Arrived {transfer} blob {blob}"),
         SessionEvent::Wants => "Wants".to_owned(),
+        SessionEvent::Pong(micros) => format!("Pong after {micros} us"),
         SessionEvent::Fault(text) => format!("Fault: {text}"),
         SessionEvent::Receipt(receipt) => {
             format!("Receipt from {} {:?}", receipt.site, receipt.outcome)

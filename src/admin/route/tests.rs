@@ -28,6 +28,10 @@ fn paths_and_methods() {
     assert_eq!(routed("GET", "/"), Ok(Route::Page));
     assert_eq!(routed("POST", "/v1/page"), Ok(Route::Link));
     assert_eq!(routed("POST", "/v1/stop"), Ok(Route::Stop));
+    assert_eq!(routed("GET", "/v1/peers/pending"), Ok(Route::Pending));
+    let ping = |seconds| Ok(Route::Ping("beta".into(), Duration::from_secs(seconds)));
+    assert_eq!(routed("POST", "/v1/peers/beta/ping"), ping(5));
+    assert_eq!(routed("POST", "/v1/peers/beta/ping?wait=50"), ping(50));
     assert_eq!(routed("GET", "/v1/segments"), Ok(Route::List(Listing::default())));
     assert_eq!(routed("GET", "/v1/segments/3FA9c1"), Ok(Route::Show(id.clone())));
     assert_eq!(routed("GET", "/v1/segments/3fa9c1/content"), Ok(Route::Content(id)));
@@ -46,6 +50,10 @@ fn paths_and_methods() {
         ("POST", "/v1/status", (405, "method_not_allowed")),
         ("GET", "/v1/stop", (405, "method_not_allowed")),
         ("POST", "/v1/segments/3fa9c1", (405, "method_not_allowed")),
+        ("GET", "/v1/peers/beta/ping", (405, "method_not_allowed")),
+        ("POST", "/v1/peers/pending", (405, "method_not_allowed")),
+        ("POST", "/v1/peers/beta/ping?wait=51", (400, "invalid")),
+        ("POST", "/v1/peers/beta/ping?wait=soon", (400, "invalid")),
         ("GET", "/v1/status?x=1", (400, "bad_query")),
         ("GET", "/v1/segments?limit=0", (400, "invalid")),
         ("GET", "/v1/segments?limit=1001", (400, "invalid")),

@@ -10,6 +10,7 @@ use super::answer::json;
 use super::{AdminSession, Task};
 use crate::admin::assurance::{self, Rules};
 use crate::admin::route::Route;
+use crate::admin::shapes::PendingPeers;
 use crate::admin::{exports, ledger, lists, shape};
 
 impl AdminSession {
@@ -18,9 +19,17 @@ impl AdminSession {
         let ticket = self.ticket();
         match &route {
             Route::Events(wanted, wait) => return self.events(now, *wanted, *wait, out),
+            Route::Pending => {
+                let shape = PendingPeers::of(self.context.strangers.list());
+                return self.shape(now, 200, &[], &shape, out);
+            }
             Route::Page => return self.page(now, out),
             Route::Link => return self.link(now, out),
             Route::Enter(code) => return self.enter(now, code, out),
+            Route::Ping(peer, wait) => {
+                let asked = (peer.clone(), *wait);
+                return self.ping(now, ticket, asked, out);
+            }
             Route::Health => return self.text(now, 200, "ok\n", out),
             Route::Status
             | Route::Ready
@@ -34,7 +43,7 @@ impl AdminSession {
                 let question = match &route {
                     Route::Stop => Question::Stop,
                     Route::ConfirmClock => Question::ConfirmClock,
-                    Route::Reload => Question::Reload,
+                    Route::Reload => Question::Reload(self.asker.who()),
                     Route::ExportRun => Question::InboxRun,
                     Route::Unwatch(rule, paths) => Question::Unwatch(*rule, paths.clone()),
                     _ => Question::Status,

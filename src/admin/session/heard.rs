@@ -39,7 +39,7 @@ impl AdminSession {
             SessionCommand::Answer { ticket, answer } => self.answer(now, ticket, &answer, out),
             SessionCommand::Close { why, .. } => self.end(now, why, out),
             SessionCommand::Pickup(command) => self.pickup_refused(now, *command, out),
-            SessionCommand::Allowance(_) | SessionCommand::Pace(_) => {}
+            SessionCommand::Allowance(_) | SessionCommand::Pace(_) | SessionCommand::Ping => {}
         }
     }
 
@@ -133,6 +133,9 @@ impl AdminSession {
             {
                 let shape = Clock { schema: "consign.clock/1".into(), was_held: *held };
                 self.shape(now, 200, &[], &shape, out);
+            }
+            (Task::Ping(asked, ping), Answer::Pinged(pinged)) if asked == ticket => {
+                self.pinged(now, ping, pinged, out);
             }
             (Task::Ask(asked, Route::Reload), Answer::Reloaded(number)) if asked == ticket => {
                 let shape = self.context.reloads.take(*number).unwrap_or_else(Reloaded::nobody);

@@ -1,5 +1,7 @@
 //! Small shapes: parts of a status, and answers of one word.
 
+use std::time::Duration;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +44,37 @@ pub struct Clock {
     pub schema: String,
     /// Whether a step of it was waiting for that.
     pub was_held: bool,
+}
+
+/// Whether a peer answers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Ping {
+    /// `consign.ping/1`
+    pub schema: String,
+    /// The peer.
+    pub peer: String,
+    /// Whether there is a session with it.
+    pub up: bool,
+    /// After how many seconds it answered; null when it did not.
+    pub rtt_seconds: Option<f64>,
+    /// Why it did not, if that is known.
+    pub problem: String,
+}
+
+impl Ping {
+    /// Its schema.
+    pub const SCHEMA: &'static str = "consign.ping/1";
+
+    /// It answered.
+    pub(in crate::admin) fn answered(peer: String, rtt: Duration) -> Ping {
+        let rtt_seconds = Some(rtt.as_secs_f64());
+        Ping { schema: Ping::SCHEMA.into(), peer, up: true, rtt_seconds, problem: String::new() }
+    }
+
+    /// It did not.
+    pub(in crate::admin) fn silent(peer: String, up: bool, problem: String) -> Ping {
+        Ping { schema: Ping::SCHEMA.into(), peer, up, rtt_seconds: None, problem }
+    }
 }
 
 /// The node is stopping.

@@ -81,7 +81,7 @@ pub(super) fn perform(
     let last = states.last().map_or("", String::as_str);
     say(&format!("uploaded {name}, {size}, while {NODE} is off: {last}"));
 
-    let node = Node::open(&NodeConfig::read(&home)?)?;
+    let node = Node::open(&NodeConfig::read(&home).map_err(|faults| faults.failure())?)?;
     let (stop, bell) = Stop::new().map_err(|e| failed("the node", &e))?;
     std::thread::scope(|scope| {
         let runs = scope.spawn(|| node.run(&bell, &mut |_| {}));

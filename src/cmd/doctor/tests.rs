@@ -9,7 +9,8 @@ fn what_is_wrong_decides_how_it_ends() {
         Check::ok("clock", "2026-11-30"),
         Check::warning("peer", "beta does not answer", "is beta up?"),
     ];
-    let mut findings = Findings { good: true, checks, ..Findings::default() };
+    let mut findings =
+        Findings { schema: Findings::SCHEMA.into(), good: true, checks, ..Findings::default() };
     let (exit, text) = said(false, |s| say(&findings, s));
     assert_eq!(exit, Ok(Exit::Done));
     let expected = [

@@ -5,6 +5,8 @@ use std::time::SystemTime;
 use clap::{Args, Subcommand};
 use consign_core::http::encode_component;
 use consign_core::ledger::rows_pickup::ShardState;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::{Why, act, name, told};
 use crate::admin::pickup::lists::{Shard, ShardShown, Shards};
@@ -103,6 +105,21 @@ pub(super) fn run(
     }
 }
 
+/// A shard of a list, with `--json`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ShardRow {
+    /// `consign.shard_row/1`
+    pub schema: String,
+    /// The shard.
+    #[serde(flatten)]
+    pub shard: Shard,
+}
+
+impl ShardRow {
+    /// Its schema.
+    pub const SCHEMA: &'static str = "consign.shard_row/1";
+}
+
 fn target(args: &ListArgs, after: Option<&str>, limit: u64) -> String {
     let mut target = format!("/v1/pickup/shards?limit={limit}");
     let all = [("after", after), ("state", args.state.as_deref()), ("node", args.node.as_deref())];
@@ -129,7 +146,8 @@ fn list(
         for shard in &page.shards {
             shown += 1;
             if screen.is_json() {
-                screen.object(shard)?;
+                let schema = ShardRow::SCHEMA.into();
+                screen.object(&ShardRow { schema, shard: shard.clone() })?;
             } else {
                 rows.push(row(shard, now));
             }

@@ -180,7 +180,11 @@ f           1      1  n1    NODE_STORED     2.0 KiB       3  in 3 d";
     let (_, said) = runs("shards ls", &daemon, true);
     let objects: Vec<Value> =
         said.lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(objects, [shard(0, "RELAY_BUFFERED"), shard(1, "NODE_STORED")]);
+    let row = |mut shard: Value| {
+        shard["schema"] = "consign.shard_row/1".into();
+        shard
+    };
+    assert_eq!(objects, [shard(0, "RELAY_BUFFERED"), shard(1, "NODE_STORED")].map(row));
     let (_, said) = runs("shards ls --limit 1", &daemon, false);
     assert_eq!(said.notes, ["more follow with --after 'f/1/0@n1', or --all"]);
 }

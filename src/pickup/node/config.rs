@@ -1,21 +1,18 @@
 //! A node's configuration: a few lines of TOML beside its key.
 
+mod text;
+
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use consign_core::inbox::{RULES_MAX, pattern_fault};
-use consign_core::ledger::keys_pickup::is_node_id;
-use consign_core::ledger::keys_upkeep::RuleId;
 use consign_core::pickup::sign;
-use serde::Deserialize;
 
+use crate::config::Faults;
 use crate::exit::{Exit, Failure};
-use crate::inbox::InboxDir;
 use crate::pickup::node::give::Rule;
 use crate::pickup::random;
 use crate::pickup::url::Relay;
@@ -46,57 +43,6 @@ pub struct NodeConfig {
     pub inbox: Vec<Rule>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Raw {
-    id: String,
-    relay: String,
-    ca: Option<PathBuf>,
-    key: PathBuf,
-    dir: PathBuf,
-    fetches: Option<usize>,
-    #[serde(default)]
-    inbox: Vec<RawRule>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawRule {
-    file: Option<String>,
-    dir: PathBuf,
-    #[serde(default)]
-    command: Vec<String>,
-    timeout: Option<String>,
-}
-
-/// How long a command may take.
-const TIMEOUT: Duration = Duration::from_secs(60);
-
-impl RawRule {
-    fn rule(self, base: &Path) -> Result<Rule, String> {
-        if let Some(fault) = self.file.as_deref().and_then(pattern_fault) {
-            return Err(format!("`file` is no pattern: {fault}"));
-        }
-        if self.command.first().is_some_and(String::is_empty)
-            || self.command.iter().any(|word| word.contains('\0'))
-        {
-            return Err("`command` must be a program and its arguments".into());
-        }
-        let timeout = self.timeout.map_or(Ok(TIMEOUT), |text| {
-            let parsed = text.parse::<humantime::Duration>().ok().map(Duration::from);
-            let timeout = parsed.filter(|timeout| !timeout.is_zero());
-            timeout.ok_or_else(|| format!("`timeout`: {text:?} is no time such as \"60s\""))
-        })?;
-        let said = self.dir.to_string_lossy();
-        let file = self.file.clone().unwrap_or_default();
-        let id = RuleId::inbox("", "", &file, &said);
-        let picks = self.file.clone().unwrap_or_else(|| "everything".into());
-        let dir = base.join(&self.dir);
-        let command = self.command;
-        Ok(Rule { file: self.file, dir: InboxDir { id, picks, dir, command, timeout } })
-    }
-}
-
 fn unusable(path: &Path, why: impl std::fmt::Display) -> Failure {
     let text = format!("{} cannot be used: {why}", path.display());
     Failure::new(Exit::Config, "CN0821", text)
@@ -106,56 +52,18 @@ impl NodeConfig {
     /// Reads a file, or the one in a directory. Paths in it are beside it.
     ///
     /// # Errors
-    /// What is wrong with it (exit 78).
-    pub fn read(path: &Path) -> Result<NodeConfig, Failure> {
+    /// Everything that is wrong with it (exit 78).
+    pub fn read(path: &Path) -> Result<NodeConfig, Faults> {
         let file = if path.is_dir() { path.join(FILE_NAME) } else { path.into() };
-        let text = std::fs::read_to_string(&file)
-            .map_err(|e| unusable(&file, e).help("consign node init makes one"))?;
-        let raw: Raw = toml::from_str(&text).map_err(|e| unusable(&file, e))?;
-        let wrong = |what: &str, why: String| unusable(&file, format!("`{what}`: {why}"));
-        if !is_node_id(&raw.id) {
-            let why = "it is not 1 to 128 characters of A-Z a-z 0-9 . _ -";
-            return Err(wrong("id", why.into()));
+        match crate::config::read(&file) {
+            Ok(text) => text::parse(&file, &text),
+            Err(mut faults) => {
+                for fault in &mut faults.faults {
+                    fault.help = "consign node init makes one".into();
+                }
+                Err(faults)
+            }
         }
-        let fetches = raw.fetches.unwrap_or(4);
-        if !(1..=32).contains(&fetches) {
-            return Err(wrong("fetches", format!("{fetches} is not from 1 to 32")));
-        }
-        let relay = Relay::parse(&raw.relay).map_err(|why| wrong("relay", why))?;
-        if relay.tls && raw.ca.is_none() {
-            return Err(wrong("ca", "https needs the authority that signed the relay".into()));
-        }
-        let base = file.parent().unwrap_or(Path::new("."));
-        let beside = |path: PathBuf| base.join(path);
-        if raw.inbox.len() > RULES_MAX {
-            let why = format!("{} rules are more than {RULES_MAX}", raw.inbox.len());
-            return Err(wrong("inbox", why));
-        }
-        let rules = raw.inbox.into_iter().map(|rule| rule.rule(base));
-        let inbox = rules.collect::<Result<Vec<Rule>, String>>();
-        let inbox = inbox.map_err(|why| wrong("inbox", why))?;
-        let own = beside(raw.dir.clone());
-        let overlaps =
-            |rule: &&Rule| rule.dir.dir.starts_with(&own) || own.starts_with(&rule.dir.dir);
-        if let Some(rule) = inbox.iter().find(overlaps) {
-            let why = format!("{} is within `dir`, or the other way round", rule.dir.dir.display());
-            return Err(wrong("inbox", why));
-        }
-        let twice = |(at, rule): (usize, &Rule)| {
-            inbox.iter().take(at).any(|other| other.dir.id == rule.dir.id)
-        };
-        if inbox.iter().enumerate().any(twice) {
-            return Err(wrong("inbox", "a rule stands there twice".into()));
-        }
-        Ok(NodeConfig {
-            id: raw.id,
-            relay,
-            ca: raw.ca.map(beside),
-            key: beside(raw.key),
-            dir: beside(raw.dir),
-            fetches,
-            inbox,
-        })
     }
 
     /// The private key; refused when others can read it.
@@ -270,31 +178,83 @@ mod tests {
         assert_eq!(config.secret().unwrap_err().code, "CN0211");
     }
 
+    fn faults(text: &str) -> String {
+        text::parse(Path::new("node.toml"), text)
+            .map_err(|faults| faults.render(false))
+            .unwrap_err()
+    }
+
+    const GOOD: &str = "id='n'\nrelay='http://r'\nkey='k'\ndir='d'\n";
+
     #[test]
     fn what_is_wrong_is_named() {
-        let dir = tempfile::tempdir().unwrap();
-        let read = |text: &str| {
-            std::fs::write(dir.path().join(FILE_NAME), text).unwrap();
-            NodeConfig::read(dir.path()).map_err(|f| (f.exit, f.code, f.message))
-        };
-        let good = "id='n'\nrelay='http://r'\nkey='k'\ndir='d'\n";
-        assert!(read(good).is_ok());
+        assert!(text::parse(Path::new("node.toml"), GOOD).is_ok());
+        let more = |lines: &str| format!("{GOOD}{lines}");
         let bad = [
-            (good.replace("'n'", "'n/m'"), "`id`"),
-            (good.replace("http", "ftp"), "`relay`"),
-            (good.replace("http", "https"), "`ca`"),
-            (format!("{good}fetches=0"), "`fetches`"),
-            (format!("{good}fetch=1"), "fetch"),
-            (format!("{good}[[inbox]]\ndir='d/x'"), "`inbox`"),
-            (format!("{good}[[inbox]]\ndir='.'"), "`inbox`"),
-            (format!("{good}[[inbox]]\ndir='o'\n[[inbox]]\ndir='o'"), "twice"),
-            (format!("{good}[[inbox]]\ndir='o'\ntimeout='soon'"), "timeout"),
-            ("id='n'".into(), "relay"),
+            (GOOD.replace("'n'", "'n/m'"), "CN0205", "`id` is not 1 to 128"),
+            (GOOD.replace("http", "ftp"), "CN0205", "`relay` cannot be used"),
+            (GOOD.replace("http", "https"), "CN0207", "`ca` is missing: https"),
+            (more("fetches=0"), "CN0206", "`fetches` must be"),
+            (more("fetches='4'"), "CN0204", "`fetches` must be a whole number"),
+            (more("[[inbox]]\ndir='d/x'"), "CN0209", "is within `dir`"),
+            (more("[[inbox]]\ndir='.'"), "CN0209", "is within `dir`"),
+            (more("[[inbox]]\ndir='o'\n[[inbox]]\ndir='o'"), "CN0208", "two rules"),
+            (more("[[inbox]]\ndir='o'\ntimeout='soon'"), "CN0205", "`inbox.timeout`"),
+            (more("[[inbox]]\ndir='o'\nfile='[a'"), "CN0205", "`inbox.file` is no pattern"),
+            (more("[[inbox]]\ndir='o'\ncommand=['']"), "CN0205", "`inbox.command`"),
+            (more("[[inbox]]\nfile='a'"), "CN0207", "`inbox.dir` is missing"),
+            (more("inbox=1"), "CN0204", "`inbox` must be written as a section"),
+            (more("id='m'"), "CN0208", "a key that stands there twice"),
         ];
-        for (text, word) in bad {
-            let (exit, code, message) = read(&text).unwrap_err();
-            assert_eq!((exit, code), (Exit::Config, "CN0821"));
-            assert!(message.contains(word), "{message}");
+        for (text, code, words) in bad {
+            let said = faults(&text);
+            assert!(said.starts_with(&format!("error[{code}]: ")), "{text}\n{said}");
+            assert!(said.contains(words) && said.contains("1 error in node.toml"), "{said}");
         }
+        let many = "[[inbox]]\ndir='x'\n".repeat(consign_core::inbox::RULES_MAX + 1);
+        assert!(faults(&more(&many)).contains("more than"));
+    }
+
+    #[test]
+    fn every_fault_is_shown_in_one_run_with_its_place_and_what_was_meant() {
+        let text = "id = \"edge 7\"\nrelay = \"https://r:7410\"\nca = \"ca.pem\"\nkey = 'node.key'\n\
+                    dri = \"shards\"\nfetches = 99\n\n[[inbox]]\ndir = \"/srv\"\ntimout = \"60s\"\n";
+        let expected = r#"error[CN0205]: `id` is not 1 to 128 characters of A-Z a-z 0-9 . _ -
+ --> node.toml:1:6
+  |
+1 | id = "edge 7"
+  |      ^^^^^^^^ this
+
+error[CN0203]: unknown key `dri`
+ --> node.toml:5:1
+  |
+5 | dri = "shards"
+  | ^^^ not a setting of nodes
+  = help: a key with a similar name exists: `dir`
+
+error[CN0206]: `fetches` must be at most 32
+ --> node.toml:6:11
+  |
+6 | fetches = 99
+  |           ^^ more than 32
+
+error[CN0203]: unknown key `timout` in `[[inbox]]`
+  --> node.toml:10:1
+   |
+10 | timout = "60s"
+   | ^^^^^^ not a setting of nodes
+   = help: a key with a similar name exists: `timeout`
+
+4 errors in node.toml; nothing was changed or started
+"#;
+        assert_eq!(faults(text), expected);
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_says_what_makes_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let failure = NodeConfig::read(dir.path()).unwrap_err().failure();
+        assert_eq!((failure.exit, failure.code), (Exit::Config, "CN0201"));
+        assert!(failure.help.contains("node init"), "{failure}");
     }
 }

@@ -15,7 +15,7 @@ use consign_core::ledger::read_export::{DueExport, HereSegment};
 use consign_core::ledger::read_scrub::{RawRow, ScrubItem};
 use consign_core::ledger::rows::*;
 use consign_core::ledger::rows_upkeep::{ExportRow, ExportState, ReceiptRow, RememberedRow};
-use consign_core::node::{Input, PathHash, Question};
+use consign_core::node::{Input, PathHash, Question, Reading};
 use consign_core::plant::Plant;
 use consign_core::segment::{Class, Destinations, Meta};
 use consign_core::session::*;
@@ -179,6 +179,7 @@ fields! {
         state, attempts, spent, next_attempt_after, last_error, since, custody, held, claimed_at, refused,
     }
     InflightRow { epoch }
+    Reading { who, file, taken, code, text, changes }
     BlobRow { digest, size, refs, owner }
     DoomedRow { size, owner }
     IncomingRow { digest, source, reserved, offset, chain, expires_at, shard }
@@ -261,7 +262,8 @@ variants! {
         Question::InboxRetry(Make::make(g)),
         Question::Unwatch(Make::make(g), Make::make(g)),
         { let _ = g; Question::ConfirmClock },
-        { let _ = g; Question::Reload },
+        Question::Reload(Make::make(g)),
+        Question::Ping(Make::make(g)),
     }
     Answer: g {
         Answer::Lookup(Make::make(g)),
@@ -323,6 +325,7 @@ variants! {
         with!(g, SessionEvent::Progress { transfer, sent }),
         with!(g, SessionEvent::Arrived { transfer, blob }),
         { let _ = g; SessionEvent::Wants },
+        SessionEvent::Pong(Make::make(g)),
         SessionEvent::Receipt(Make::make(g)),
         with!(g, SessionEvent::ReceiptOk { id, site, later }),
         with!(g, SessionEvent::Want { transfer, what }),
@@ -351,7 +354,7 @@ variants! {
         with!(g, Input::Export { job, step }),
         with!(g, Input::Clock { ahead }),
         with!(g, Input::Skew { ahead }),
-        with!(g, Input::Reconfigure { reload, config, renew }),
+        with!(g, Input::Reconfigure { reload, config, renew, reading }),
         { let _ = g; Input::Timer },
         { let _ = g; Input::Turn },
         { let _ = g; Input::Stop },

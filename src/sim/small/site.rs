@@ -324,6 +324,7 @@ impl Site {
             SessionCommand::Close { why, .. } => Heard::No(why.word()),
             SessionCommand::Allowance(_)
             | SessionCommand::Pace(_)
+            | SessionCommand::Ping
             | SessionCommand::Answer { .. }
             | SessionCommand::Pickup(_) => Heard::Nothing,
         }

@@ -39,6 +39,7 @@ impl PickupSession {
             SessionCommand::Refuse { .. }
             | SessionCommand::Allowance(_)
             | SessionCommand::Pace(_)
+            | SessionCommand::Ping
             | SessionCommand::Answer { .. } => {}
         }
     }

@@ -21,6 +21,7 @@ mod late;
 mod offers;
 mod paced;
 mod phase;
+mod probe;
 mod receiver;
 mod sender;
 
@@ -31,6 +32,7 @@ use alloc::vec::Vec;
 use fault::PeerFault;
 use keepalive::{Keepalive, Silence};
 use phase::{Phase, Step};
+use probe::{Ask, Probe};
 use receiver::Receiver;
 use sender::Sender;
 
@@ -61,6 +63,7 @@ pub struct PeerSession {
     hello_by: Instant,
     hello: Option<PeerLimits>,
     alive: Keepalive,
+    probe: Probe,
     sender: Sender,
     receiver: Receiver,
 }
@@ -87,6 +90,7 @@ impl PeerSession {
             hello_by: Instant::FAR,
             hello: None,
             alive: Keepalive::new(config.ping_after, config.dead_after),
+            probe: Probe::default(),
             sender: Sender::new(config.ack_timeout, longest),
             receiver: Receiver::new(info.conn, max_offers, every, config.plant),
             config: SessionConfig { max_offers, ..config },
@@ -219,9 +223,14 @@ impl PeerSession {
             Frame::Credit { transfer: TransferNo(0), bytes } => {
                 self.sender.credited(bytes)?;
             }
-            // That it was heard is all a PONG says. Credit for one transfer has no meaning in
-            // protocol 1, and unknown frames of a skippable type are skipped.
-            Frame::Pong(_) | Frame::Credit { .. } | Frame::Skipped(_) => {}
+            // Of a sign of life, that it was heard is all it says.
+            Frame::Pong(payload) => {
+                let micros = self.probe.pong(now.mono, payload);
+                out.events.extend(micros.map(SessionEvent::Pong));
+            }
+            // Credit for one transfer has no meaning in protocol 1, and unknown frames of a
+            // skippable type are skipped.
+            Frame::Credit { .. } | Frame::Skipped(_) => {}
             Frame::Receipt(receipt) => out.events.push(SessionEvent::Receipt(receipt)),
             Frame::ReceiptOk { id, site, later } => {
                 out.events.push(SessionEvent::ReceiptOk { id, site, later });
@@ -298,9 +307,22 @@ impl PeerSession {
             }
             SessionCommand::Allowance(allowance) => self.receiver.resize(allowance),
             SessionCommand::Pace(rate) => self.sender.set_pace(now.mono, rate),
+            SessionCommand::Ping => self.ping(now, out),
             SessionCommand::Close { why, text } => self.end(Some((why, text)), None, out),
             // For local sessions.
             SessionCommand::Answer { .. } | SessionCommand::Pickup(_) => {}
+        }
+    }
+
+    /// Somebody wants to know whether the peer answers.
+    fn ping(&mut self, now: Now, out: &mut SessionOut) {
+        if self.phase != Phase::Ready {
+            return;
+        }
+        match self.probe.ask(now.mono) {
+            Ask::Send(payload) => encode(&Frame::Ping(&payload), &mut out.bytes),
+            Ask::Known(micros) => out.events.push(SessionEvent::Pong(micros)),
+            Ask::Wait => {}
         }
     }
 
