@@ -360,6 +360,7 @@ impl Site {
             }
             Errand::Sweep { folder, .. } if folder >= FOLDERS && !end => None,
             errand @ (Errand::Unpark(_)
+            | Errand::SetAside(_)
             | Errand::Check(_)
             | Errand::Probe
             | Errand::Scrub { .. }

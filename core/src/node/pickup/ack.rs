@@ -68,7 +68,7 @@ impl Node {
 
     /// NODE_VERIFIED is finished forward: the relay lets go of its copy.
     pub(super) fn finish(&mut self, now: Now, shard: &ShardKey, before: &ShardRow, row: ShardRow) {
-        self.let_go_bytes(shard, before);
+        self.let_go_bytes(shard, before, false);
         let after = ShardRow {
             state: follow(Some(row.state), ShardEvent::Finished),
             buffer: None,

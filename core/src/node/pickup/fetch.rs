@@ -19,6 +19,7 @@ use crate::node::types::{Action, Note};
 use crate::pickup::state::ShardEvent;
 use crate::pickup::{Answer, Command, FetchAsk, FetchEnd, PickupRefusal, Serve};
 use crate::session::SessionCommand;
+use crate::store::StoreFault;
 use crate::time::{Now, UnixMillis};
 
 /// A redeemed token whose shard is NODE_RECEIVING.
@@ -198,6 +199,11 @@ impl Node {
                     fetch.shard.node()
                 );
                 out.push(Action::Note(Note::Warn { code: "shard_unreadable", text }));
+                if matches!(fault, StoreFault::Missing(_) | StoreFault::Corrupt(_)) {
+                    // A reading may be wrong where the disk is right: the scrub has the last word.
+                    self.scrub.shards.suspect(fetch.shard.clone());
+                    self.more = true;
+                }
                 why = Some(alloc::format!("not readable at the relay: {fault}"));
                 false
             }
