@@ -3,7 +3,7 @@
 
 use consign::sim::keeping::Part;
 use consign::sim::run::run;
-use consign::sim::swarm::Options;
+use consign::sim::swarm::{Kind, Options};
 use consign_core::plant::Plant;
 
 /// Seeds within which each plant must be found when it is searched for.
@@ -17,8 +17,8 @@ const SHOWN_BY: &[(Plant, u64)] = &[
     (Plant::G4, 2),
     (Plant::G5, 7),
     (Plant::G6, 6),
-    (Plant::G7, 280),
-    (Plant::G8, 2),
+    (Plant::G7, 16),
+    (Plant::G8, 5),
     (Plant::W2, 2),
     (Plant::W3, 2),
     (Plant::B1, 63),
@@ -32,7 +32,7 @@ const SHOWN_BY: &[(Plant, u64)] = &[
     (Plant::StaleEpoch, 11),
     (Plant::OrderByArrival, 1),
     (Plant::QuotaKept, 2),
-    (Plant::ResumePastDurable, 137),
+    (Plant::ResumePastDurable, 20),
     (Plant::BudgetOnUnreachable, 2),
     (Plant::SharedCounter, 2),
     (Plant::R1, 1),
@@ -45,9 +45,25 @@ const SHOWN_BY: &[(Plant, u64)] = &[
 /// What no run of the first 200 seeds has shown yet: their stories are those of the core (`core/tests/plants`).
 const BY_STORIES: &[Plant] = &[Plant::StagedReliefLost, Plant::W1];
 
-/// What is broken in the run of a seed with a plant.
-fn broken(plant: Option<Plant>, seed: u64) -> Option<String> {
-    let mut options = Options { plant, ..Options::draw(seed) };
+/// What happens more often, with and without the plant, where most runs never come near its rule.
+fn closer(plant: Plant, options: &mut Options) {
+    match plant {
+        // A commit that reports an error after it took effect.
+        Plant::G7 => options.rates.set(Kind::AfterEffect, 20_000),
+        // Long content under way while the power goes.
+        Plant::ResumePastDurable => {
+            (options.large, options.longest) = (300_000, 1 << 20);
+            options.knobs.checkpoint_every = 64 << 10;
+            options.rates.set(Kind::PowerCut, 2_000_000);
+        }
+        _ => {}
+    }
+}
+
+/// What is broken in the run of a seed, with a plant or only as close to its rule.
+fn broken(plant: Plant, planted: bool, seed: u64) -> Option<String> {
+    let mut options = Options { plant: planted.then_some(plant), ..Options::draw(seed) };
+    closer(plant, &mut options);
     // None of these rules is about shards.
     options.keeping.drop(Part::Pickup);
     let report = run(&options, None).expect("no certificates are made");
@@ -59,19 +75,25 @@ fn broken(plant: Option<Plant>, seed: u64) -> Option<String> {
 /// The first seed that breaks a promise with the plant and keeps all of them without it.
 fn search(plant: Plant, from: u64) -> Option<(u64, String)> {
     (from..from + WITHIN).find_map(|seed| {
-        let found = broken(Some(plant), seed)?;
-        broken(None, seed).is_none().then_some((seed, found))
+        let found = broken(plant, true, seed)?;
+        broken(plant, false, seed).is_none().then_some((seed, found))
     })
 }
 
 #[test]
 fn each_planted_bug_is_found_by_its_seed() {
     let mut found = Vec::new();
+    let mut wrong = Vec::new();
     for (plant, seed) in SHOWN_BY {
-        assert!(broken(Some(*plant), *seed).is_some(), "{plant:?} is not found by seed {seed}");
-        assert_eq!(broken(None, *seed), None, "seed {seed} breaks without {plant:?}");
+        if broken(*plant, true, *seed).is_none() {
+            wrong.push(format!("{plant:?} is not found by seed {seed}"));
+        }
+        if let Some(violation) = broken(*plant, false, *seed) {
+            wrong.push(format!("seed {seed} breaks without {plant:?}: {violation}"));
+        }
         found.push(*plant);
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
     found.extend(BY_STORIES);
     found.sort();
     assert_eq!(found, Plant::ALL, "each is there once");

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use consign_core::id::SegmentId;
+use consign_core::id::{SegmentId, Seq};
 use consign_core::ledger::rows::State;
 
 use super::site::{Holds, Site};
@@ -101,7 +101,16 @@ impl Site {
         if self.lost_track {
             return true;
         }
-        let Some(seq) = self.newest.get(id).copied() else { return false };
+        if self.newest.get(id).is_some_and(|newest| self.answers_under(*newest, name)) {
+            return true;
+        }
+        // What has lost its content keeps its number and its dead letters beside a later accept.
+        let mut numbers = self.disk.segments.iter().filter(|(_, row)| row.id == *id);
+        numbers.any(|(seq, _)| self.answers_under(*seq, name))
+    }
+
+    /// [`Site::answers_for`], as far as one number of it says.
+    fn answers_under(&self, seq: Seq, name: &str) -> bool {
         if self.is_harmed(seq) {
             return true;
         }
