@@ -16,7 +16,6 @@ use super::Desk;
 use super::batch::Touched;
 use super::rows::Name as Whole;
 use super::shards::{Name, Nonce, Row, ended, owns};
-use super::site::Site;
 use super::violation::{Check, demand};
 use crate::sim::time::Micros;
 
@@ -71,23 +70,6 @@ impl Shards {
             let reached = self.reached.entry(shard.clone()).or_default();
             *reached = (*reached).max(row.offset);
         }
-    }
-}
-
-impl Site {
-    /// Whether rows were destroyed on which shards rest.
-    pub fn has_lost_shards(&self) -> bool {
-        self.rolled_back || self.pickup_harmed
-    }
-
-    /// Whether the content of a shard was destroyed.
-    pub fn lost_content(&self, row: &ShardRow) -> bool {
-        let file = |blob: &BlobNo| self.harm.files.contains(blob);
-        let of = match row.buffer {
-            Some(Body::Blob(blob)) => Some(blob),
-            Some(Body::Inline(_)) | None => row.incoming,
-        };
-        of.as_ref().is_some_and(file)
     }
 }
 

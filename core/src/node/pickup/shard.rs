@@ -17,6 +17,7 @@ use crate::node::tally::Tally;
 use crate::node::upkeep::Want;
 use crate::pickup::state::{ShardEvent, is_final, next, owns_bytes};
 use crate::pickup::{PickupRefusal, ShardView};
+use crate::plant::Plant;
 use crate::time::{Now, UnixMillis};
 
 /// The deadline of what is to be finished before everything else (P3).
@@ -184,6 +185,9 @@ impl Node {
             ShardState::Uploading => progress.after(buffer.upload_grace).0,
             ShardState::RelayBuffered => row.expires_at.unwrap_or(row.since).max(FIRST),
             ShardState::NodeReceiving => progress.after(buffer.transit_grace).0,
+            ShardState::NodeVerified if self.config.planted(Plant::P3) => {
+                progress.after(buffer.transit_grace).0
+            }
             ShardState::NodeVerified => FIRST,
             ShardState::NodeStored | ShardState::RelayCleanup => 0,
         }
