@@ -247,6 +247,10 @@ impl MemStore {
                 self.blobs.unlink(blob);
                 Some(Input::Unlinked { blob, result: Ok(()) })
             }
+            Errand::SetAside(blob) => {
+                self.blobs.set_aside(blob);
+                Some(Input::Unlinked { blob, result: Ok(()) })
+            }
             Errand::Check(wanted) => {
                 let seen = wanted.len();
                 let there = |body: Body, size: u64| self.len(body).is_some_and(|len| len == size);

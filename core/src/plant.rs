@@ -12,7 +12,6 @@
 //! |---|---|
 //! | R5 | it is a rule for configurations: one that breaks it is refused |
 //! | B4 | it is kept by `fsck --restored`, outside the node |
-//! | P1-P5 | the simulator has no clients and nodes of pickup |
 #![doc(hidden)]
 
 macro_rules! plants {
@@ -141,6 +140,21 @@ plants! {
         /// (G1) A promise that has not left does not pin its segment. It is evicted in the very batch that
         /// the promise waits for, and the ACK leaves for a copy that is gone.
         G1 = 30, "g1";
+        /// (P1) The next generation of a shard goes on with the numbers of the one before. A late ack of
+        /// the first one's fetch verifies the second one, whose bytes no node has.
+        P1 = 31, "p1";
+        /// (P2) A fetch that breaks off counts towards `buffer.max_pickups` like an ack that says
+        /// `failed`. A shard is given up for a bad link, though its node may hold it already.
+        P2 = 32, "p2";
+        /// (P3) NODE_VERIFIED is not finished forward, but waits for `buffer.transit_grace` and goes back.
+        /// What a node has and has said so is given out once more.
+        P3 = 33, "p3";
+        /// (P4) The end of any fetch takes a shard back, whichever redemption it is of. The end of an old
+        /// connection throws back the fetch that took its place.
+        P4 = 34, "p4";
+        /// (P5) What a node has ignored comes before what it has not heard of yet. As many as the window
+        /// holds starve the rest.
+        P5 = 35, "p5";
     }
 }
 

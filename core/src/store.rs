@@ -388,6 +388,9 @@ pub enum Errand {
     Unpark(Handle),
     /// Remove the file of a doomed blob and make that durable. Answered by [`Input::Unlinked`].
     Unlink(BlobNo),
+    /// Move the file of a doomed blob to the quarantine, durably, as what no row names is. Answered by
+    /// [`Input::Unlinked`]: it is gone from its place.
+    SetAside(BlobNo),
     /// See whether content is there with its length. Answered by [`Input::Checked`].
     Check(Vec<(Seq, Body, u64)>),
     /// Set aside the files of one of the 256 content folders that no row of one snapshot names and

@@ -93,7 +93,7 @@ impl Meters {
         let found = match note {
             Note::Quarantined { .. } => 1,
             Note::Reconciled(summary) => summary.missing,
-            Note::Warn { code: "shard_unreadable" | "partial_lost", .. } => 1,
+            Note::Warn { code: "shard_unreadable" | "shard_spoiled" | "partial_lost", .. } => 1,
             _ => 0,
         };
         self.0.violations.fetch_add(found, Relaxed);

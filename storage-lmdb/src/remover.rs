@@ -31,6 +31,8 @@ const TOGETHER: usize = 256;
 pub(crate) enum Job {
     /// Remove a doomed file.
     Unlink(BlobNo),
+    /// Move the file of damaged content to the quarantine.
+    SetAside(BlobNo),
     /// See whether content is there.
     Check(Vec<(Seq, Body, u64)>),
     /// Set aside the orphans of a folder.
@@ -71,6 +73,10 @@ pub(crate) fn run(shared: &Shared, jobs: &Receiver<Job>) {
                     }
                 }
                 unlink(shared, &blobs);
+            }
+            Job::SetAside(blob) => {
+                let result = set_aside(shared, blob).map_err(|why| file_fault(blob, why));
+                shared.node(Input::Unlinked { blob, result });
             }
             Job::Check(wanted) => check(shared, &wanted),
             Job::Sweep(folder, below) => sweep(shared, folder, below),
@@ -113,6 +119,22 @@ fn unlink(shared: &Shared, blobs: &[BlobNo]) {
         let result = result.map_err(|why| file_fault(blob, why));
         shared.node(Input::Unlinked { blob, result });
     }
+}
+
+/// A file that is not what its row said goes where an operator can look at it, under the name and for the
+/// time of what no row names.
+fn set_aside(shared: &Shared, blob: BlobNo) -> Result<(), Errno> {
+    let number = dir::folder_of(blob);
+    let folder = match shared.dir.folder(number) {
+        Err(Errno::NOENT) => return remove_or_forbid(shared, blob),
+        other => other?,
+    };
+    let entry = OsString::from(blob.to_string());
+    if !shared.dir.set_aside(&folder, number, &entry, Whose::Sweep)? {
+        return remove_or_forbid(shared, blob);
+    }
+    tracing::warn!(blob = blob.0, code = "CN0590", "damaged content was set aside");
+    shared.dir.sync_quarantine(&folder)
 }
 
 fn remove(shared: &Shared, folder: &OwnedFd, blob: BlobNo) -> Result<(), Errno> {

@@ -242,6 +242,7 @@ impl Store for LmdbStore {
                 return;
             }
             Errand::Unlink(blob) => self.remover.send(remover::Job::Unlink(blob)),
+            Errand::SetAside(blob) => self.remover.send(remover::Job::SetAside(blob)),
             Errand::Check(wanted) => self.remover.send(remover::Job::Check(wanted)),
             Errand::Sweep { folder, below } => {
                 self.remover.send(remover::Job::Sweep(folder, below))
@@ -255,7 +256,9 @@ impl Store for LmdbStore {
         };
         let Err(lost) = sent else { return };
         self.shared.node(match lost.0 {
-            remover::Job::Unlink(blob) => Input::Unlinked { blob, result: Err(stopped()) },
+            remover::Job::Unlink(blob) | remover::Job::SetAside(blob) => {
+                Input::Unlinked { blob, result: Err(stopped()) }
+            }
             remover::Job::Check(_) => Input::Checked { seen: 0, missing: Vec::new() },
             remover::Job::Sweep(folder, _) => Input::Swept { folder, quarantined: 0 },
             remover::Job::Probe | remover::Job::Stop => Input::Space(self.shared.space()),

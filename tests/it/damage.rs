@@ -5,6 +5,7 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use crate::pickup::Relay;
 use crate::site::{RUNTIMES, content, pair};
 use crate::wait;
 
@@ -107,5 +108,64 @@ fn damaged_content_is_fetched_again_from_the_peer_that_gave_it() {
         assert!(alpha.stop().success() && beta.stop().success());
         let clean = beta.run(&["fsck", "--content"]);
         assert_eq!(clean.status.code(), Some(0), "{clean:?}");
+    }
+}
+
+/// The one content file with these bytes.
+fn file_with(relay: &Relay, bytes: &[u8]) -> PathBuf {
+    let files = files_in(&relay.site.dir.join("data/blobs"));
+    let with = |path: &PathBuf| fs::read(path).expect("content") == bytes;
+    files.into_iter().find(with).expect("a file with these bytes")
+}
+
+fn flip(path: &Path) {
+    let mut bytes = fs::read(path).expect("content");
+    bytes[77_777] ^= 0x40;
+    fs::write(path, bytes).expect("written");
+}
+
+#[test]
+fn a_damaged_shard_is_given_up_alone_and_an_upload_brings_it_anew() {
+    for runtime in RUNTIMES {
+        let mut relay = Relay::new(runtime, &[]);
+        relay.site.expects_errors = true;
+        relay.serve();
+        let mut node = relay.node("n1");
+        let files: Vec<_> = (0..3).map(|i| relay.file(&format!("f{i}"), i, 200_000)).collect();
+        let upload = |relay: &Relay, shard: usize| {
+            let output = relay.upload(&files[shard].0, "n1", shard as u64);
+            assert!(output.status.success(), "{output:?}");
+        };
+        upload(&relay, 0);
+        upload(&relay, 1);
+        flip(&file_with(&relay, &files[0].1));
+        node.run();
+        // The fetch finds it, and the scrub has the last word.
+        wait::until("the damaged one to be given up", || {
+            let ended = relay.state(0) == "RELAY_CLEANUP" && relay.state(1) == "NODE_STORED";
+            ended.then_some(())
+        });
+        assert_eq!(node.stored(0), None, "{runtime}");
+        let shown = relay.site.json(&["pickup", "shards", "show", "film/1/0@n1"]);
+        assert_eq!(shown[0]["reason"], "corrupt", "{shown:?}");
+        wait::until("its file to be set aside", || {
+            (files_in(&relay.site.dir.join("data/quarantine")).len() == 1).then_some(())
+        });
+        upload(&relay, 0);
+        wait::until("it to be stored", || (relay.state(0) == "NODE_STORED").then_some(()));
+        assert_eq!(node.stored(0).as_ref(), Some(&files[0].1), "{runtime}");
+        node.kill();
+        // The same while no site runs.
+        upload(&relay, 2);
+        relay.site.stop();
+        flip(&file_with(&relay, &files[2].1));
+        let fsck = |args: &[&str]| relay.site.run(&[&["fsck", "--content"], args].concat());
+        assert_eq!(fsck(&[]).status.code(), Some(1), "{runtime}");
+        let mended = fsck(&["--repair"]);
+        assert_eq!(mended.status.code(), Some(0), "{mended:?}");
+        assert_eq!(fsck(&[]).status.code(), Some(0), "{runtime}");
+        relay.site.serve();
+        assert_eq!(relay.state(2), "RELAY_CLEANUP", "{runtime}");
+        relay.site.stop();
     }
 }

@@ -95,14 +95,14 @@ impl Relay {
         rows.map(|row| (row["shard_index"].as_u64().expect("a number"), row)).collect()
     }
 
-    fn state(&self, shard: u64) -> String {
+    pub(crate) fn state(&self, shard: u64) -> String {
         let rows = self.shards();
         let row = rows.get(&shard).unwrap_or_else(|| panic!("no shard {shard} in {rows:?}"));
         row["state"].as_str().expect("a state").to_owned()
     }
 
     /// A file of its own for the test.
-    fn file(&self, name: &str, seed: u64, len: usize) -> (PathBuf, Vec<u8>) {
+    pub(crate) fn file(&self, name: &str, seed: u64, len: usize) -> (PathBuf, Vec<u8>) {
         let path = self.site.folder().path().join(name);
         let bytes = content(seed, len);
         std::fs::write(&path, &bytes).expect("written");
@@ -144,7 +144,7 @@ impl Node {
     }
 
     /// What it has stored of a shard.
-    fn stored(&self, shard: u64) -> Option<Vec<u8>> {
+    pub(crate) fn stored(&self, shard: u64) -> Option<Vec<u8>> {
         let path = self.dir.join("shards/film/1").join(shard.to_string());
         std::fs::read(path).ok()
     }

@@ -25,7 +25,8 @@ const WANTED: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ScrubItem {
-    /// A segment that has it: of several, the one with the lowest number.
+    /// A segment that has it: of several, the one with the lowest number. Of a shard's content a number
+    /// from 2^63 up that the node knows it by: none is given twice.
     pub seq: Seq,
     /// Where it is.
     pub body: Body,

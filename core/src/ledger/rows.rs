@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use minicbor::{Decode, Encode};
 
+use crate::code::Cause;
 use crate::id::{BlobDigest, BlobNo, BodyNo, Epoch, SegmentId, Seq};
 use crate::segment::{Destinations, Meta};
 
@@ -113,6 +114,17 @@ pub enum Loss {
     /// It is gone: nor does the segment's id.
     #[n(1)]
     Gone,
+}
+
+impl Loss {
+    /// Why what rests on it is given up.
+    #[must_use]
+    pub const fn cause(self) -> Cause {
+        match self {
+            Loss::Doubted => Cause::Corrupt,
+            Loss::Gone => Cause::Missing,
+        }
+    }
 }
 
 /// State of a delivery (DESIGN 3.2).
@@ -233,6 +245,17 @@ pub struct DoomedRow {
     /// Who is charged: site number, 0 for this site.
     #[n(1)]
     pub owner: u32,
+    /// Its file goes to the quarantine instead of away: it is not what was accepted.
+    #[n(2)]
+    pub aside: Option<bool>,
+}
+
+impl DoomedRow {
+    /// Content that is not needed any more.
+    #[must_use]
+    pub const fn new(size: u64, owner: u32) -> DoomedRow {
+        DoomedRow { size, owner, aside: None }
+    }
 }
 
 /// A row of `incoming`: content being received, and how far it is durable.

@@ -8,7 +8,7 @@ use minicbor::decode::{Decoder, Error};
 use minicbor::encode::{Encoder, Write};
 use minicbor::{Decode, Encode};
 
-use super::rows::Body;
+use super::rows::{Body, Loss};
 use crate::code::codes;
 use crate::id::{BlobDigest, BlobNo, Sha256Digest};
 
@@ -157,6 +157,9 @@ pub struct ShardRow {
     /// Bytes reserved for it apart from an `incoming` row: a slot's declared size.
     #[n(23)]
     pub reserved: u64,
+    /// What was found wrong with its content here, for which it was given up.
+    #[n(24)]
+    pub loss: Option<Loss>,
 }
 
 /// A row of `tokens`: kept until 24 h after the token's time.

@@ -213,10 +213,16 @@ impl Blobs {
         };
         let found: Vec<BlobNo> = self.files.keys().copied().filter(|b| orphan(*b)).collect();
         for blob in &found {
-            self.unlink(*blob);
-            self.quarantined.push(*blob);
+            self.set_aside(*blob);
         }
         found.len() as u64
+    }
+
+    pub(super) fn set_aside(&mut self, blob: BlobNo) {
+        if self.files.contains_key(&blob) {
+            self.quarantined.push(blob);
+        }
+        self.unlink(blob);
     }
 
     pub(super) fn close_all(&mut self) {

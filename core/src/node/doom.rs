@@ -42,13 +42,22 @@ impl Node {
     pub(super) fn unlink(&mut self, out: &mut Vec<Action>) {
         while self.stuck_deadline().is_some_and(|at| at <= self.now.mono) {
             let Some((_, blob)) = self.incoming.stuck.pop_front() else { break };
-            out.push(Action::Errand(Errand::Unlink(blob)));
+            out.push(Action::Errand(self.away(blob)));
         }
         let committed = self.gate.committed();
         let early = self.config.planted(Plant::EvictBeforeRecord);
         while self.incoming.unlinks.front().is_some_and(|(at, _)| early || *at <= committed) {
             let Some((_, blob)) = self.incoming.unlinks.pop_front() else { return };
-            out.push(Action::Errand(Errand::Unlink(blob)));
+            out.push(Action::Errand(self.away(blob)));
+        }
+    }
+
+    /// How its file leaves its place.
+    fn away(&self, blob: BlobNo) -> Errand {
+        let row = self.incoming.doomed.get(&blob);
+        match row.and_then(|row| row.aside) {
+            Some(true) => Errand::SetAside(blob),
+            Some(false) | None => Errand::Unlink(blob),
         }
     }
 

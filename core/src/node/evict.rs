@@ -202,7 +202,7 @@ impl Node {
             self.stage.batch.del(Table::Digests, &row.digest.0);
             self.book.set_digest(batch, row.digest, None);
         }
-        self.doom(blob, DoomedRow { size: row.size, owner: row.owner.unwrap_or(0) });
+        self.doom(blob, DoomedRow::new(row.size, row.owner.unwrap_or(0)));
     }
 
     /// The id of an evicted segment is remembered, so that nobody brings it here again (R2).

@@ -436,6 +436,6 @@ impl Node {
     pub(super) fn doom_incoming(&mut self, blob: BlobNo) {
         let Some(item) = self.forget_incoming(blob) else { return };
         self.stage.intend(Intent::Doom { blob });
-        self.doom(blob, DoomedRow { size: item.row.reserved, owner: item.row.source });
+        self.doom(blob, DoomedRow::new(item.row.reserved, item.row.source));
     }
 }

@@ -384,7 +384,7 @@ impl Node {
                 self.pass_back_read(conn, rows, end);
             }
             (Asked::Pickup(reading), body) => {
-                open = self.pickup_read(now, read, as_of, reading, body)
+                open = self.pickup_read(now, read, as_of, reading, body, out);
             }
             (asked, body) => unreachable!("{asked:?} was answered by {body:?}"),
         }

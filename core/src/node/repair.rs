@@ -172,7 +172,7 @@ impl Node {
         }
         self.stage.batch.del(Table::Blobs, &keys::blob(blob));
         self.book.set_blob(batch, blob, None);
-        self.doom(blob, DoomedRow { size: row.size, owner: row.owner.unwrap_or(0) });
+        self.doom(blob, DoomedRow::new(row.size, row.owner.unwrap_or(0)));
     }
 }
 

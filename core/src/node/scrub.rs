@@ -1,10 +1,12 @@
 //! The scrub: all content is read and compared with its digest, over and over, at a bounded rate behind
 //! live traffic. What is wrong is marked alone: its neighbours are not touched, and nobody is promised or
-//! sent anything on the strength of it any more.
+//! sent anything on the strength of it any more. A pass goes through segments and then through shards
+//! (`pickup/spoiled.rs`).
 
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::pickup::ShardScrub;
 use super::types::{Action, Note, ScrubStatus};
 use super::{Asked, Mode, Node};
 use crate::code::Cause;
@@ -24,6 +26,19 @@ const KEEP_BYTES: u64 = 256 << 20;
 const PAGE: ScrubPage = ScrubPage { segments: 256, bytes: 8 << 20 };
 /// Rows that marking one segment may stage, deliveries apart.
 const MARK_ROWS: usize = 8;
+/// The position that is written down when the segments are done and the shards are not.
+const SEGMENTS_DONE: u64 = u64::MAX;
+
+/// What the store looks at, or is to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    /// A page of segments.
+    Segments,
+    /// A page of shards.
+    Shards,
+    /// Shards that are doubted, out of turn.
+    Suspects,
+}
 
 /// What it is at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +57,12 @@ enum Phase {
 #[derive(Clone, Debug)]
 pub(super) struct Scrub {
     phase: Phase,
+    doing: Doing,
+    /// Whether the pass has come to shards.
+    in_shards: bool,
+    pub(super) shards: ShardScrub,
+    /// Errands that are not answered, and how many of them are void: the first ones.
+    open: (u32, u32),
     /// The last segment that was looked at in this pass.
     after: Option<Seq>,
     /// The end of the page that is being looked at, and whether that is the end of the pass.
@@ -63,9 +84,14 @@ impl Scrub {
         let at = recovery.meta_value(MetaName::ScrubNext);
         let due = if at > 0 || done == 0 { UnixMillis(0) } else { UnixMillis(done).after(EVERY) };
         let last = (done > 0).then_some(UnixMillis(done));
+        let in_shards = at == SEGMENTS_DONE;
         Scrub {
             phase: Phase::Idle,
-            after: (at > 0).then_some(Seq(at)),
+            doing: Doing::Segments,
+            in_shards,
+            shards: ShardScrub::default(),
+            open: (0, 0),
+            after: (at > 0 && !in_shards).then_some(Seq(at)),
             kept: (at > 0).then_some(Seq(at)),
             page: (None, false),
             due,
@@ -80,15 +106,18 @@ impl Scrub {
     pub fn again(&mut self) {
         self.bad.clear();
         self.phase = Phase::Idle;
+        self.open.1 = self.open.0;
+        self.shards.again(self.doing == Doing::Suspects);
         if core::mem::take(&mut self.marked) {
             // What was marked last may be lost with it: it is to be found again.
             self.due = UnixMillis(0);
         }
-        self.after = self.kept;
+        self.in_shards = self.kept == Some(Seq(SEGMENTS_DONE));
+        self.after = self.kept.filter(|_| !self.in_shards);
     }
 
     pub fn status(&self) -> ScrubStatus {
-        ScrubStatus { running: self.after.is_some(), ..self.status }
+        ScrubStatus { running: self.after.is_some() || self.in_shards, ..self.status }
     }
 }
 
@@ -104,8 +133,17 @@ impl Node {
             return;
         }
         match self.scrub.phase {
-            Phase::Idle if self.scrub.due <= now.wall => {
-                self.scrub.phase = Phase::Busy;
+            Phase::Idle if self.scrub.shards.is_suspicious() => {
+                (self.scrub.phase, self.scrub.doing) = (Phase::Busy, Doing::Suspects);
+                self.ask_suspects(out);
+            }
+            Phase::Idle if self.scrub.due > now.wall => {}
+            Phase::Idle if self.scrub.in_shards => {
+                (self.scrub.phase, self.scrub.doing) = (Phase::Busy, Doing::Shards);
+                self.ask_shards(out);
+            }
+            Phase::Idle => {
+                (self.scrub.phase, self.scrub.doing) = (Phase::Busy, Doing::Segments);
                 let request = ReadRequest::Scrub { after: self.scrub.after, page: PAGE };
                 self.ask(Asked::Scrub, request, out);
             }
@@ -114,7 +152,7 @@ impl Node {
                 let seqs = self.scrub.bad.iter().map(|(seq, _)| *seq).collect();
                 self.ask(Asked::Sharers, ReadRequest::Sharers(seqs), out);
             }
-            Phase::Idle | Phase::Busy | Phase::Judging => {}
+            Phase::Busy | Phase::Judging => {}
         }
     }
 
@@ -133,9 +171,15 @@ impl Node {
         out: &mut Vec<Action>,
     ) {
         self.scrub.page = (through, end);
+        self.hand_to_scrub(now, items, out);
+    }
+
+    /// The store is to look at these.
+    pub(super) fn hand_to_scrub(&mut self, now: Now, items: Vec<ScrubItem>, out: &mut Vec<Action>) {
         if items.is_empty() {
             return self.page_done(now);
         }
+        self.scrub.open.0 += 1;
         let rate = self.config.scrub_rate;
         out.push(Action::Errand(Errand::Scrub { items, rate }));
     }
@@ -148,13 +192,23 @@ impl Node {
         bytes: u64,
         bad: Vec<(Seq, ScrubFault)>,
     ) {
-        if self.scrub.phase != Phase::Busy {
+        let scrub = &mut self.scrub;
+        scrub.open.0 = scrub.open.0.saturating_sub(1);
+        if scrub.open.1 > 0 {
+            // Of before a commit that failed: what it looked at is looked at again.
+            scrub.open.1 -= 1;
             return;
         }
-        let scrub = &mut self.scrub;
+        if scrub.phase != Phase::Busy {
+            return;
+        }
         scrub.status.items = scrub.status.items.saturating_add(seen);
         scrub.status.bytes = scrub.status.bytes.saturating_add(bytes);
         scrub.unkept = scrub.unkept.saturating_add(bytes);
+        if scrub.doing != Doing::Segments {
+            self.shards_scrubbed(bad);
+            return self.page_done(now);
+        }
         if bad.is_empty() {
             return self.page_done(now);
         }
@@ -216,20 +270,45 @@ impl Node {
 
     /// A page is done: on to the next, or to the end of the pass.
     fn page_done(&mut self, now: Now) {
-        let (through, end) = self.scrub.page;
         self.scrub.phase = Phase::Idle;
-        self.scrub.after = if end { None } else { through };
+        let end = match self.scrub.doing {
+            // The pass is where it was.
+            Doing::Suspects => {
+                self.more = true;
+                return;
+            }
+            Doing::Shards => self.scrub.shards.advance(),
+            Doing::Segments => {
+                let (through, end) = self.scrub.page;
+                self.scrub.after = if end { None } else { through };
+                if end && self.has_shards() {
+                    return self.on_to_shards();
+                }
+                end
+            }
+        };
         self.more |= !end;
         if end {
+            self.scrub.in_shards = false;
             self.scrub.due = now.wall.after(EVERY);
             self.scrub.status.last = Some(now.wall);
             self.keep_position(MetaName::ScrubDone, now.wall.0);
         }
-        if end || self.scrub.unkept >= KEEP_BYTES {
+        if end || (self.scrub.unkept >= KEEP_BYTES && !self.scrub.in_shards) {
             self.scrub.unkept = 0;
             self.scrub.kept = self.scrub.after;
             self.keep_position(MetaName::ScrubNext, self.scrub.after.map_or(0, |seq| seq.0));
         }
+    }
+
+    /// Segments are done. A restart begins with the shards again, whatever the last one has seen of them.
+    fn on_to_shards(&mut self) {
+        self.scrub.in_shards = true;
+        self.scrub.shards.begin();
+        self.scrub.unkept = 0;
+        self.scrub.kept = Some(Seq(SEGMENTS_DONE));
+        self.keep_position(MetaName::ScrubNext, SEGMENTS_DONE);
+        self.more = true;
     }
 
     /// Written down at a coarse grain: a restart looks at a little of it again.

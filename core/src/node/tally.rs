@@ -10,7 +10,7 @@ use super::types::Note;
 use crate::code::{Cause, codes};
 use crate::histogram::Histogram;
 use crate::id::SiteNo;
-use crate::ledger::rows::{CounterRow, DeliveryRow, SegmentRow, State};
+use crate::ledger::rows::{CounterRow, DeliveryRow, Loss, SegmentRow, State};
 use crate::ledger::rows_pickup::ShardState;
 use crate::time::UnixMillis;
 
@@ -67,6 +67,8 @@ pub struct Tallied {
     pub deadletters: [u64; Operation::ALL.len()],
     /// Commits after which a shard was in another state, in the order of [`ShardState::ALL`].
     pub shards: [u64; ShardState::ALL.len()],
+    /// Shards given up because their content was found wrong here, and because it was gone.
+    pub spoiled: [u64; 2],
     /// From a shard's first RELAY_BUFFERED to its NODE_STORED.
     pub pickup_wait: Histogram,
 }
@@ -90,6 +92,7 @@ pub(super) enum Tally {
     Delivered(u64),
     Deadletter(Operation),
     Shard(ShardState),
+    Spoiled(Loss),
     PickedUp(u64),
 }
 
@@ -124,6 +127,11 @@ impl Node {
             Tally::Delivered(ms) => all.latency.observe_ms(ms),
             Tally::Deadletter(operation) => operation.count_in(&mut all.deadletters),
             Tally::Shard(state) => state.count_in(&mut all.shards),
+            Tally::Spoiled(loss) => {
+                if let Some(count) = all.spoiled.get_mut(loss as usize) {
+                    *count += 1;
+                }
+            }
             Tally::PickedUp(ms) => all.pickup_wait.observe_ms(ms),
         }
     }

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use super::{AckAsk, PickupRefusal};
 use crate::id::{BlobDigest, BlobNo, Sha256Digest, TransferNo};
 use crate::ledger::keys_pickup::ShardKey;
-use crate::ledger::rows::Body;
+use crate::ledger::rows::{Body, Loss};
 use crate::ledger::rows_pickup::ShardState;
 use crate::time::UnixMillis;
 
@@ -116,6 +116,8 @@ pub enum Answer {
         complete: bool,
         /// State.
         state: ShardState,
+        /// What was found wrong with the content here, if it was given up for that.
+        loss: Option<Loss>,
     },
     /// A slot is committed.
     Slot {

@@ -10,8 +10,8 @@
 //!                      ▼                     ▼     GivenUp  │         ▼             │ Silent
 //!                    RELAY_CLEANUP  ◀──────────────────────◀┘   NODE_VERIFIED ──────┘
 //!                      (Abandoned by an operator: where                │ Finished
-//!                       the relay waits for nobody)                    ▼
-//!                                                                 NODE_STORED
+//!                       the relay waits for nobody;                    ▼
+//!                       Spoiled: in RELAY_BUFFERED)               NODE_STORED
 //! ```
 //! RELAY_CLEANUP and NODE_STORED are final. What follows a final row under the same key is another
 //! generation and begins at `–`.
@@ -47,6 +47,8 @@ pub enum ShardEvent {
     GivenUp,
     /// An operator gives it up.
     Abandoned,
+    /// Its content was compared with its digest here, and is not what was uploaded, or is gone.
+    Spoiled,
 }
 
 impl ShardEvent {
@@ -65,6 +67,7 @@ impl ShardEvent {
         ShardEvent::LeaseOver,
         ShardEvent::GivenUp,
         ShardEvent::Abandoned,
+        ShardEvent::Spoiled,
     ];
 }
 
@@ -97,7 +100,9 @@ pub const fn next(from: Option<ShardState>, event: ShardEvent) -> Result<ShardSt
         (Some(S::NodeVerified), E::Silent) => Ok(S::RelayBuffered),
         (Some(S::Created), E::SlotOver | E::Abandoned) => Ok(S::RelayCleanup),
         (Some(S::Uploading), E::Stalled | E::Abandoned) => Ok(S::RelayCleanup),
-        (Some(S::RelayBuffered), E::LeaseOver | E::GivenUp | E::Abandoned) => Ok(S::RelayCleanup),
+        (Some(S::RelayBuffered), E::LeaseOver | E::GivenUp | E::Abandoned | E::Spoiled) => {
+            Ok(S::RelayCleanup)
+        }
         (
             None,
             E::Whole
@@ -110,7 +115,8 @@ pub const fn next(from: Option<ShardState>, event: ShardEvent) -> Result<ShardSt
             | E::Stalled
             | E::LeaseOver
             | E::GivenUp
-            | E::Abandoned,
+            | E::Abandoned
+            | E::Spoiled,
         )
         | (
             Some(S::Created),
@@ -123,7 +129,8 @@ pub const fn next(from: Option<ShardState>, event: ShardEvent) -> Result<ShardSt
             | E::Silent
             | E::Stalled
             | E::LeaseOver
-            | E::GivenUp,
+            | E::GivenUp
+            | E::Spoiled,
         )
         | (
             Some(S::Uploading),
@@ -136,7 +143,8 @@ pub const fn next(from: Option<ShardState>, event: ShardEvent) -> Result<ShardSt
             | E::Silent
             | E::SlotOver
             | E::LeaseOver
-            | E::GivenUp,
+            | E::GivenUp
+            | E::Spoiled,
         )
         | (
             Some(S::RelayBuffered),
@@ -161,7 +169,8 @@ pub const fn next(from: Option<ShardState>, event: ShardEvent) -> Result<ShardSt
             | E::Stalled
             | E::LeaseOver
             | E::GivenUp
-            | E::Abandoned,
+            | E::Abandoned
+            | E::Spoiled,
         )
         | (
             Some(S::NodeVerified),
@@ -175,7 +184,8 @@ pub const fn next(from: Option<ShardState>, event: ShardEvent) -> Result<ShardSt
             | E::Stalled
             | E::LeaseOver
             | E::GivenUp
-            | E::Abandoned,
+            | E::Abandoned
+            | E::Spoiled,
         )
         | (
             Some(S::NodeStored | S::RelayCleanup),
@@ -191,7 +201,8 @@ pub const fn next(from: Option<ShardState>, event: ShardEvent) -> Result<ShardSt
             | E::Stalled
             | E::LeaseOver
             | E::GivenUp
-            | E::Abandoned,
+            | E::Abandoned
+            | E::Spoiled,
         ) => illegal,
     }
 }

@@ -170,8 +170,10 @@ fn content(v: &mut impl Visit) {
     v.row(Table::Blobs, "BlobRow", &keys::blob(BLOB), &blob);
     let known = Key::EMPTY.and(&digest().0);
     v.row(Table::Digests, "DigestRow", &known, &DigestRow { blob: BLOB });
-    let doomed = DoomedRow { size: 100_000, owner: SITE.0 };
+    let doomed = DoomedRow::new(100_000, SITE.0);
     v.row(Table::Doomed, "DoomedRow", &keys::blob(BLOB), &doomed);
+    let aside = DoomedRow { aside: Some(true), ..doomed };
+    v.row(Table::Doomed, "DoomedRow", &keys::blob(BLOB), &aside);
     let incoming = IncomingRow {
         digest: digest(),
         source: SITE.0,
@@ -265,6 +267,9 @@ fn pickup(v: &mut impl Visit) {
         v.row(Table::Shards, "ShardRow", &shard_key().key(), &row);
     }
     v.row(Table::Shards, "ShardRow", &shard_key().key(), &full_shard());
+    let (state, loss) = (ShardState::RelayCleanup, Some(Loss::Doubted));
+    let spoiled = ShardRow { state, loss, ..fresh_shard() };
+    v.row(Table::Shards, "ShardRow", &shard_key().key(), &spoiled);
     for state in TokenState::ALL {
         let row = TokenRow {
             shard: shard_key().key().to_vec(),
@@ -321,6 +326,7 @@ fn fresh_shard() -> ShardRow {
         acked_status: None,
         reason: String::new(),
         reserved: 0,
+        loss: None,
     }
 }
 
@@ -350,5 +356,6 @@ fn full_shard() -> ShardRow {
         acked_status: Some(AckStatus::Failed),
         reason: "disk full".into(),
         reserved: 1 << 20,
+        loss: None,
     }
 }

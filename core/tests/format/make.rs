@@ -85,7 +85,7 @@ fields! {
     IdRow { seq }
     BlobRow { digest, size, refs, owner }
     DigestRow { blob }
-    DoomedRow { size, owner }
+    DoomedRow { size, owner, aside }
     IncomingRow { digest, source, reserved, offset, chain, expires_at, shard }
     SourceRow { blob, mismatches }
     CounterRow { count, bytes }
@@ -102,7 +102,7 @@ fields! {
     ShardRow {
         generation, state, buffer, incoming, size, sha256, blake3, client, since, deadline,
         slot_expires_at, buffered_at, expires_at, progress_at, entries, redemption, token,
-        failed_acks, waits, notify_after, acked_redemption, acked_status, reason, reserved,
+        failed_acks, waits, notify_after, acked_redemption, acked_status, reason, reserved, loss,
     }
     TokenRow { shard, generation, redemption, expires_at, state, since }
     NonceRow { until, key }

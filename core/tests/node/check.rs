@@ -338,7 +338,7 @@ fn each_rule_sees_what_it_is_for() {
                 b.put(Table::Blobs, &keys::blob(BlobNo(0)), &BlobRow { refs: 0, ..blob_row })
             }),
         ),
-        (Rule::Twice, Box::new(|b| b.put(Table::Doomed, &blob, &DoomedRow { size: 0, owner: 0 }))),
+        (Rule::Twice, Box::new(|b| b.put(Table::Doomed, &blob, &DoomedRow::new(0, 0)))),
         (Rule::Peer, Box::new(|b| b.del(Table::Peers, &keys::site(SiteNo(2))))),
     ];
     for (at, (rule, damage)) in cases.iter().enumerate() {

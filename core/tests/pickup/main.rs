@@ -9,6 +9,7 @@ mod people;
 mod relay;
 mod sessions;
 mod signed;
+mod spoiled;
 mod sweep;
 mod tally;
 mod upload;

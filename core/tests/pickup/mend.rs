@@ -4,7 +4,7 @@ use consign_core::id::BatchNo;
 use consign_core::ledger::Table;
 use consign_core::ledger::check::{self, Finding, Mender, Rule, Watch};
 use consign_core::ledger::codec;
-use consign_core::ledger::rows::MetaRow;
+use consign_core::ledger::rows::{Body, Loss, MetaRow};
 use consign_core::ledger::rows_pickup::{ShardRow, ShardState};
 use consign_core::mem::MemStore;
 use consign_core::node::Input;
@@ -108,6 +108,31 @@ fn a_row_unlike_its_state_is_given_up_or_set_right() {
             change(&mut relay.site.store, |batch| batch.put(Table::Shards, &key.key(), &wrong));
             assert!(!mend(&mut relay).is_empty(), "{file} as {state}");
         }
+    }
+}
+
+#[test]
+fn a_shard_whose_content_is_wrong_is_given_up_and_its_content_belongs_to_nobody() {
+    for (file, loss) in [("file", Loss::Doubted), ("small", Loss::Gone), ("sent", Loss::Gone)] {
+        let mut relay = rich();
+        let key = shard(file, 0);
+        let body = relay.row(&key).unwrap().buffer.unwrap();
+        let at = relay.site.now.wall;
+        let snapshot = relay.site.store.snapshot();
+        let elsewhere = Body::Blob(consign_core::id::BlobNo(77));
+        let other = check::lose_shard(&snapshot, &key, elsewhere, loss, at).unwrap();
+        assert!(other.is_empty(), "it has other content by now");
+        let fixes = check::lose_shard(&snapshot, &key, body, loss, at).unwrap();
+        drop(snapshot);
+        change(&mut relay.site.store, |batch| fixes.iter().for_each(|fix| fix.stage(batch)));
+        assert!(mend(&mut relay).contains(&Rule::Unowned), "{file}");
+        let row = relay.row(&key).unwrap();
+        let found = (row.state, row.loss, row.buffer, row.reason.as_str());
+        assert_eq!(found, (ShardState::RelayCleanup, Some(loss), None, loss.cause().word()));
+        let mut relay = relay.restart();
+        relay.site.settle();
+        relay.put(&key, b"brought anew");
+        assert_eq!(relay.row(&key).unwrap().generation, 1);
     }
 }
 

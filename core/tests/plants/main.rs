@@ -9,11 +9,15 @@ mod blobs;
 mod full;
 mod gate;
 mod keep;
+mod pickup;
 mod scans;
 mod wire;
 
 #[path = "../node/books.rs"]
 mod books;
+#[allow(dead_code)]
+#[path = "../pickup/relay.rs"]
+mod relay;
 #[path = "../node/site.rs"]
 mod site;
 #[path = "../pair/world.rs"]
@@ -49,4 +53,9 @@ stories! {
     a_segment_that_is_accepted_anew: R2, keep::accepted_anew;
     a_circle_of_routes: R3, keep::closed_circle;
     a_hop_that_has_a_segment: R4, keep::word_of_a_hop;
+    a_late_ack_of_a_generation_that_was_given_up: P1, pickup::late_ack;
+    a_link_on_which_fetches_break_off: P2, pickup::broken_fetches;
+    a_node_that_has_said_that_it_has_it: P3, pickup::said_so;
+    an_old_connection_that_ends_during_the_next_fetch: P4, pickup::old_connection;
+    a_node_that_ignores_as_many_as_it_is_told_at_a_time: P5, pickup::ignored;
 }

@@ -67,6 +67,13 @@ pub(super) fn pickup(page: &mut Page, pickup: &PickupStatus, tallied: &Tallied) 
         "code",
         PickupRefusal::ALL.iter().map(|refusal| refusal.word()).zip(pickup.refusals),
     );
+    page.labelled(
+        "consign_shards_spoiled_total",
+        Counter,
+        "Shards given up because their content was found corrupt or missing here.",
+        "reason",
+        ["corrupt", "missing"].into_iter().zip(tallied.spoiled),
+    );
     let name = "consign_pickup_wait_seconds";
     page.family(name, Histogram, "From a shard's being buffered to its node's having it.");
     page.histogram(name, &[], &tallied.pickup_wait, LONG);

@@ -153,6 +153,7 @@ fn row(state: ShardState) -> ShardRow {
         acked_status: None,
         reason: "disk full".into(),
         reserved: 0,
+        loss: None,
     }
 }
 

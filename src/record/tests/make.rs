@@ -181,7 +181,7 @@ fields! {
     InflightRow { epoch }
     Reading { who, file, taken, code, text, changes }
     BlobRow { digest, size, refs, owner }
-    DoomedRow { size, owner }
+    DoomedRow { size, owner, aside }
     IncomingRow { digest, source, reserved, offset, chain, expires_at, shard }
     SourceRow { blob, mismatches }
     CounterRow { count, bytes }

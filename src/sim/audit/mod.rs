@@ -81,7 +81,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use consign_core::config::Config;
 use consign_core::id::{BlobNo, Epoch, SegmentId, SiteNo};
 use consign_core::ledger::rows::State;
-use consign_core::ledger::rows_pickup::ShardState;
+use consign_core::ledger::rows_pickup::{ShardRow, ShardState};
 use consign_core::session::Accepted;
 use consign_core::store::Snapshot;
 use consign_core::wire::Frame;
@@ -225,6 +225,17 @@ impl Audit {
     #[must_use]
     pub fn given_up(&self) -> u64 {
         let of = |site: &Site| site.disk.pickup.counted(ShardState::RelayCleanup).0;
+        self.sites.values().map(of).sum()
+    }
+
+    /// Shards whose content was destroyed and that still wait for their nodes, at all sites.
+    #[must_use]
+    pub fn spoiled(&self) -> usize {
+        let of = |site: &Site| {
+            let waits = |row: &&ShardRow| row.state == ShardState::RelayBuffered;
+            let rows = site.disk.pickup.shards.values().filter(waits);
+            rows.filter(|row| site.lost_content(row)).count()
+        };
         self.sites.values().map(of).sum()
     }
 

@@ -16,7 +16,6 @@ use super::Desk;
 use super::batch::Touched;
 use super::rows::Name as Whole;
 use super::shards::{Name, Nonce, Row, ended, owns};
-use super::site::Site;
 use super::violation::{Check, demand};
 use crate::sim::time::Micros;
 
@@ -71,23 +70,6 @@ impl Shards {
             let reached = self.reached.entry(shard.clone()).or_default();
             *reached = (*reached).max(row.offset);
         }
-    }
-}
-
-impl Site {
-    /// Whether rows were destroyed on which shards rest.
-    pub fn has_lost_shards(&self) -> bool {
-        self.rolled_back || self.pickup_harmed
-    }
-
-    /// Whether the content of a shard was destroyed.
-    pub fn lost_content(&self, row: &ShardRow) -> bool {
-        let file = |blob: &BlobNo| self.harm.files.contains(blob);
-        let of = match row.buffer {
-            Some(Body::Blob(blob)) => Some(blob),
-            Some(Body::Inline(_)) | None => row.incoming,
-        };
-        of.as_ref().is_some_and(file)
     }
 }
 
@@ -297,6 +279,13 @@ impl Desk<'_> {
             }
             ShardState::NodeVerified | ShardState::NodeStored | ShardState::RelayCleanup => false,
         };
+        if new.loss.is_some() {
+            // Only what was destroyed, and not while its node may have it.
+            let spoiled = old.state == ShardState::RelayBuffered && self.site.lost_content(old);
+            return demand(spoiled, "I1", None, || {
+                format!("{} is given up as {:?}: {old:?}", show(shard), new.loss)
+            });
+        }
         let asked = self.site.acts.contains("pickup_abandon");
         demand(over || asked, "I1", None, || {
             format!("{} is given up at {}: {old:?}", show(shard), new.since)
@@ -481,7 +470,10 @@ impl Desk<'_> {
         if self.site.has_lost_shards() {
             return Ok(());
         }
-        let open = |row: &ShardRow| !ended(row.state) && !self.site.lost_content(row);
+        // What has come whole is found out by the fetch, and has its end in RELAY_CLEANUP.
+        let open = |row: &ShardRow| {
+            !ended(row.state) && (row.buffer.is_some() || !self.site.lost_content(row))
+        };
         let left = self.site.disk.pickup.shards.iter().find(|(_, row)| open(row));
         demand(left.is_none(), "I28", None, || match left {
             Some((shard, row)) => format!("{} is still {row:?}", show(shard)),

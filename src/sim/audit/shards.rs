@@ -15,6 +15,7 @@ use consign_core::ledger::{Table, codec};
 
 use super::disk::{maps, sets};
 use super::rows;
+use super::site::Site;
 
 /// A nonce with the node whose it is.
 pub(super) type Nonce = (String, [u8; 16]);
@@ -170,6 +171,23 @@ impl Tables {
                 let key = |k: &(BlobNo, ShardKey)| name(Name::Owner(k.0, k.1.clone()));
                 sets(of("owners"), &a.owners, &b.owners, key)
             })
+    }
+}
+
+impl Site {
+    /// Whether rows were destroyed on which shards rest.
+    pub fn has_lost_shards(&self) -> bool {
+        self.rolled_back || self.pickup_harmed
+    }
+
+    /// Whether the content of a shard was destroyed.
+    pub fn lost_content(&self, row: &ShardRow) -> bool {
+        let file = |blob: &BlobNo| self.harm.files.contains(blob);
+        let of = match row.buffer {
+            Some(Body::Blob(blob)) => Some(blob),
+            Some(Body::Inline(_)) | None => row.incoming,
+        };
+        of.as_ref().is_some_and(file)
     }
 }
 

@@ -36,11 +36,40 @@ pub const STORIES: &[Story] = &[
         tell: ignored_notices,
     },
     Story {
+        name: "pickup-rot",
+        about: "content of shards rots where it lies: the scrub finds some, and fetches the rest",
+        tell: rotten,
+    },
+    Story {
         name: "pickup-nodes-that-crash",
         about: "nodes crash, come twice, race, and send forged requests and old ones again",
         tell: restless_nodes,
     },
 ];
+
+fn rotten(stage: &mut Stage) -> Result<(), String> {
+    quay(stage, |pickup| (pickup.large, pickup.tricks.ignored) = (1_000_000, 1_000_000));
+    stage.pass(seconds(120));
+    let rot = |stage: &mut Stage| {
+        for _ in 0..5 {
+            stage.world.sites[0].store.rot_some_file();
+        }
+        stage.world.facts(0);
+        stage.world.watch.audit.spoiled()
+    };
+    // Nobody fetches anything for a day: the scrub comes by.
+    let spoiled = rot(stage);
+    stage.pass(seconds(25 * 3600));
+    let (left, given_up) = (stage.world.watch.audit.spoiled(), stage.world.watch.audit.given_up());
+    if spoiled == 0 || left > 0 || given_up != spoiled as u64 {
+        return Err(format!("{spoiled} have rotted, {left} still wait, {given_up} are given up"));
+    }
+    // Then nodes behave, and find the next ones themselves.
+    match rot(stage) {
+        0 => Err("nothing has rotted".into()),
+        _ => Ok(()),
+    }
+}
 
 /// One site with so many shards, all uploaded within the first minute.
 fn quay(stage: &mut Stage, change: impl FnOnce(&mut Pickup)) {

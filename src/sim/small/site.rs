@@ -361,6 +361,7 @@ impl Site {
             }
             Errand::Sweep { folder, .. } if folder >= FOLDERS && !end => None,
             errand @ (Errand::Unpark(_)
+            | Errand::SetAside(_)
             | Errand::Check(_)
             | Errand::Probe
             | Errand::Scrub { .. }

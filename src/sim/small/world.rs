@@ -423,6 +423,7 @@ impl World {
             Errand::Sweep { .. }
             | Errand::Unpark(_)
             | Errand::Unlink(_)
+            | Errand::SetAside(_)
             | Errand::Probe
             | Errand::Scrub { .. } => Hit::No,
         };

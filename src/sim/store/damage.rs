@@ -20,9 +20,13 @@ impl SimStore {
 
     /// Flips a bit of some file.
     pub(super) fn rot_file(&mut self) {
-        if !self.rng.chance(self.faults.flip_file) {
-            return;
+        if self.rng.chance(self.faults.flip_file) {
+            self.rot_some_file();
         }
+    }
+
+    /// The same without asking how likely that is.
+    pub fn rot_some_file(&mut self) {
         let Some(blob) = self.any_file() else { return };
         let (at, bit) = (self.rng.next(), self.rng.below(8));
         let Some(file) = self.disk.file_mut(blob).filter(|file| !file.data.is_empty()) else {

@@ -270,6 +270,7 @@ impl SimStore {
                 return;
             }
             Errand::Unlink(blob) => remover::Job::Unlink(blob),
+            Errand::SetAside(blob) => remover::Job::SetAside(blob),
             Errand::Check(wanted) => remover::Job::Check(wanted),
             Errand::Sweep { folder, below } => remover::Job::Sweep(folder, below),
             Errand::Probe => remover::Job::Probe,

@@ -24,6 +24,7 @@ const NAMING: [Table; 3] = [Table::Blobs, Table::Incoming, Table::Doomed];
 #[derive(Debug)]
 pub(super) enum Job {
     Unlink(BlobNo),
+    SetAside(BlobNo),
     Check(Vec<(Seq, Body, u64)>),
     Sweep(u8, BlobNo),
     Probe,
@@ -37,6 +38,8 @@ type Results = BTreeMap<BlobNo, Result<(), StoreFault>>;
 pub(super) enum Step {
     /// Takes names away.
     Unlink(Vec<BlobNo>, Micros),
+    /// Moves a file to the quarantine.
+    SetAside(BlobNo, Micros),
     /// Makes that durable.
     SyncUnlinked(Results, Micros),
     /// Looks for content.
@@ -72,6 +75,7 @@ impl SimStore {
                 }
                 Step::Unlink(blobs, call.end)
             }
+            Job::SetAside(blob) => Step::SetAside(blob, call.end),
             Job::Check(wanted) => Step::Check(wanted, call.end),
             Job::Sweep(folder, below) => Step::List(folder, below, call.end),
             Job::Probe => Step::Probe(call.end),
@@ -89,6 +93,11 @@ impl SimStore {
         let next = match step {
             Step::Unlink(blobs, end) => {
                 let results = self.unlink_now(blobs);
+                let call = self.call(end, self.faults.sync);
+                (call.effect, Step::SyncUnlinked(results, call.end))
+            }
+            Step::SetAside(blob, end) => {
+                let results = self.set_aside_now(blob);
                 let call = self.call(end, self.faults.sync);
                 (call.effect, Step::SyncUnlinked(results, call.end))
             }
@@ -139,6 +148,18 @@ impl SimStore {
             results.insert(blob, result);
         }
         results
+    }
+
+    fn set_aside_now(&mut self, blob: BlobNo) -> Results {
+        let hit = self.hit(Kind::Remove, "set aside", blob);
+        if matches!(hit, Hit::None | Hit::After(_)) && !self.disk.quarantine(blob) {
+            self.never.nothing_there(blob);
+        }
+        let result = match hit {
+            Hit::None => Ok(()),
+            Hit::Before(fault) | Hit::After(fault) => Err(fault),
+        };
+        Results::from([(blob, result)])
     }
 
     /// One sync for each folder; also when nothing was there, for an earlier removal may not be
@@ -250,6 +271,11 @@ impl SimStore {
                     if self.rng.chance(500_000) {
                         self.disk.unlink(blob);
                     }
+                }
+            }
+            Some((_, Step::SetAside(blob, _))) => {
+                if self.rng.chance(500_000) {
+                    self.disk.quarantine(blob);
                 }
             }
             Some((_, Step::Move(_, orphans, _))) => {

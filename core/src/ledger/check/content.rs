@@ -251,7 +251,7 @@ impl Check<'_> {
             return;
         }
         let key = keys::blob(blob);
-        let doomed = DoomedRow { size: row.reserved, owner: row.source };
+        let doomed = DoomedRow::new(row.reserved, row.source);
         let fixes = vec![Fix::put(Table::Doomed, &key, &doomed), Fix::del(Table::Incoming, &key)];
         let text = format!("partial content {blob} of a shard belongs to none");
         self.found(Rule::Unowned, Table::Incoming, &key, text, fixes);

@@ -44,6 +44,7 @@ use crate::time::UnixMillis;
 
 pub use lose::lose;
 pub use mender::Mender;
+pub use pickup::lose_shard;
 pub use restored::restored;
 pub use rows::{decodes, quarantine};
 

@@ -10,10 +10,12 @@ use super::{Check, Fix, Look, Rule};
 use crate::id::BlobNo;
 use crate::ledger::keys_pickup::{self, ShardKey, parse_by_node, parse_shard_deadline};
 use crate::ledger::keys_upkeep::{self, ExpiryKind, Owner};
-use crate::ledger::rows::{BlobRow, Body, IncomingRow, MetaName};
+use crate::ledger::read;
+use crate::ledger::rows::{BlobRow, Body, IncomingRow, Loss, MetaName};
 use crate::ledger::rows_pickup::{ShardRow, ShardState, TokenRow};
 use crate::ledger::{Table, keys};
 use crate::pickup::state::{is_final, owns_bytes};
+use crate::store::{Snapshot, StoreFault};
 use crate::time::UnixMillis;
 
 /// How much longer than its time a token's row is kept.
@@ -35,7 +37,7 @@ impl Check<'_> {
             check.its_indexes(&shard, &row);
             if let Some(what) = check.unlike_its_state(&shard, &row) {
                 let text = format!("a shard in state {} {what}", row.state);
-                let fixes = check.given_up(&shard, &row);
+                let fixes = given_up(check.at, &shard, &row);
                 check.found(Rule::Shard, Table::Shards, key, text, fixes);
             }
         });
@@ -145,33 +147,50 @@ impl Check<'_> {
             }
         }
     }
+}
 
-    /// It cannot be what it says: RELAY_CLEANUP, so that it is sent again. What it had is found as
-    /// nobody's by the next look.
-    fn given_up(&self, shard: &ShardKey, row: &ShardRow) -> Vec<Fix> {
-        let mut fixes = vec![Fix::del(Table::ByNode, &keys_pickup::by_node(shard))];
-        if row.deadline != 0 {
-            let key = keys_pickup::shard_deadline(UnixMillis(row.deadline), shard);
-            fixes.push(Fix::del(Table::ShardDeadlines, &key));
-        }
-        if let Some(Body::Blob(blob)) = row.buffer {
-            let owner = keys_upkeep::owner(blob, &Owner::Shard(shard.clone()));
-            fixes.push(Fix::del(Table::Owners, &owner));
-        }
-        let stored = row.state == ShardState::NodeStored;
-        let state = if stored { row.state } else { ShardState::RelayCleanup };
-        let after = ShardRow {
-            state,
-            buffer: None,
-            incoming: None,
-            deadline: 0,
-            reserved: 0,
-            ..row.clone()
-        };
-        fixes.push(Fix::put(Table::Shards, &shard.key(), &after));
-        // Upkeep asks the row how long it is kept.
-        let expiry = keys_upkeep::expiry(self.at, ExpiryKind::Shard, &shard.key());
-        fixes.push(Fix::index(Table::Expiry, &expiry));
-        fixes
+/// The content of a shard is wrong or gone: given up as the node does when it finds that out, so that it is
+/// uploaded again. What it had is found as nobody's by the next look at rows. Nothing for a shard that does
+/// not have this content any more, or that its node has.
+///
+/// # Errors
+/// When the store cannot be read.
+pub fn lose_shard(
+    snapshot: &dyn Snapshot,
+    shard: &ShardKey,
+    body: Body,
+    loss: Loss,
+    at: UnixMillis,
+) -> Result<Vec<Fix>, StoreFault> {
+    let row: Option<ShardRow> = read::lenient(snapshot, Table::Shards, &shard.key())?;
+    let waits = |row: &ShardRow| {
+        matches!(row.state, ShardState::RelayBuffered | ShardState::NodeReceiving)
+            && row.buffer == Some(body)
+    };
+    let Some(row) = row.filter(waits) else { return Ok(Vec::new()) };
+    let reason = loss.cause().word().into();
+    Ok(given_up(at, shard, &ShardRow { loss: Some(loss), reason, since: at.0, ..row }))
+}
+
+/// It cannot be what it says: RELAY_CLEANUP, so that it is sent again. What it had is found as
+/// nobody's by the next look.
+fn given_up(at: UnixMillis, shard: &ShardKey, row: &ShardRow) -> Vec<Fix> {
+    let mut fixes = vec![Fix::del(Table::ByNode, &keys_pickup::by_node(shard))];
+    if row.deadline != 0 {
+        let key = keys_pickup::shard_deadline(UnixMillis(row.deadline), shard);
+        fixes.push(Fix::del(Table::ShardDeadlines, &key));
     }
+    if let Some(Body::Blob(blob)) = row.buffer {
+        let owner = keys_upkeep::owner(blob, &Owner::Shard(shard.clone()));
+        fixes.push(Fix::del(Table::Owners, &owner));
+    }
+    let stored = row.state == ShardState::NodeStored;
+    let state = if stored { row.state } else { ShardState::RelayCleanup };
+    let after =
+        ShardRow { state, buffer: None, incoming: None, deadline: 0, reserved: 0, ..row.clone() };
+    fixes.push(Fix::put(Table::Shards, &shard.key(), &after));
+    // Upkeep asks the row how long it is kept.
+    let expiry = keys_upkeep::expiry(at, ExpiryKind::Shard, &shard.key());
+    fixes.push(Fix::index(Table::Expiry, &expiry));
+    fixes
 }

@@ -29,6 +29,7 @@ pub(super) const CASES: &[Case] = &[
     ("a sweep sets aside what no row names", swept),
     ("a check finds what is missing or has another length", checked),
     ("a scrub finds what is not what was accepted", scrubbed),
+    ("what is set aside is gone from its place", aside),
     ("a probe tells of the disk", probed),
 ];
 
@@ -265,7 +266,7 @@ fn swept(store: &dyn Subject) {
         shard: None,
     };
     batch.put(Table::Incoming, &keys::blob(BlobNo(0x201)), &row);
-    batch.put(Table::Doomed, &keys::blob(BlobNo(0x301)), &DoomedRow { size: 7, owner: 0 });
+    batch.put(Table::Doomed, &keys::blob(BlobNo(0x301)), &DoomedRow::new(7, 0));
     assert_eq!(store.commit(batch), Ok(()));
     let sweep = || Errand::Sweep { folder: 1, below: BlobNo(0x501) };
     assert_eq!(store.errand(sweep()), Input::Swept { folder: 1, quarantined: 2 });
@@ -289,6 +290,17 @@ fn checked(store: &dyn Subject) {
     ];
     let missing = vec![Seq(2), Seq(3), Seq(5), Seq(6)];
     assert_eq!(store.errand(Errand::Check(wanted)), Input::Checked { seen: 6, missing });
+}
+
+fn aside(store: &dyn Subject) {
+    store.plant(BlobNo(30), b"12345");
+    for _ in 0..2 {
+        let done = Input::Unlinked { blob: BlobNo(30), result: Ok(()) };
+        assert_eq!(store.errand(Errand::SetAside(BlobNo(30))), done, "again it does no harm");
+    }
+    let missing = vec![Seq(1)];
+    let wanted = vec![(Seq(1), body(30), 5)];
+    assert_eq!(store.errand(Errand::Check(wanted)), Input::Checked { seen: 1, missing });
 }
 
 fn scrubbed(store: &dyn Subject) {

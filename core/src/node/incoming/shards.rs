@@ -72,7 +72,7 @@ impl Node {
     /// It is given up: doomed, and charged until it is gone. Whoever gives it up keeps the intent.
     pub(in crate::node) fn doom_shard(&mut self, blob: BlobNo) {
         if let Some(reserved) = self.forget_shard(blob) {
-            self.doom(blob, DoomedRow { size: reserved, owner: 0 });
+            self.doom(blob, DoomedRow::new(reserved, 0));
         }
     }
 

@@ -12,6 +12,7 @@ use crate::ledger::rows_pickup::{AckStatus, ShardRow, ShardState};
 use crate::node::Node;
 use crate::pickup::state::ShardEvent;
 use crate::pickup::{AckAsk, Answer, PickupRefusal};
+use crate::plant::Plant;
 use crate::time::Now;
 
 /// Longest reason that is kept.
@@ -62,13 +63,18 @@ impl Node {
         self.pickup.told.acks.0 += 1;
         let state = follow(Some(row.state), ShardEvent::Verified);
         let after = ShardRow { state, ..acked(row, ask) };
+        if self.config.planted(Plant::P3) {
+            self.put_shard(now, shard, Some(row), ShardRow { progress_at: now.wall.0, ..after });
+            self.fetch_forgotten(row.redemption);
+            return state;
+        }
         self.finish(now, shard, row, after);
         ShardState::NodeStored
     }
 
     /// NODE_VERIFIED is finished forward: the relay lets go of its copy.
     pub(super) fn finish(&mut self, now: Now, shard: &ShardKey, before: &ShardRow, row: ShardRow) {
-        self.let_go_bytes(shard, before);
+        self.let_go_bytes(shard, before, false);
         let after = ShardRow {
             state: follow(Some(row.state), ShardEvent::Finished),
             buffer: None,

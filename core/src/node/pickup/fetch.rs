@@ -18,7 +18,9 @@ use crate::node::Node;
 use crate::node::types::{Action, Note};
 use crate::pickup::state::ShardEvent;
 use crate::pickup::{Answer, Command, FetchAsk, FetchEnd, PickupRefusal, Serve};
+use crate::plant::Plant;
 use crate::session::SessionCommand;
+use crate::store::StoreFault;
 use crate::time::{Now, UnixMillis};
 
 /// A redeemed token whose shard is NODE_RECEIVING.
@@ -131,7 +133,9 @@ impl Node {
             let command = Command::ResetFetch { redemption };
             out.push(Action::Command(conn, SessionCommand::Pickup(Box::new(command))));
         }
-        self.fetch_forgotten(redemption);
+        if !self.config.planted(Plant::P4) {
+            self.fetch_forgotten(redemption);
+        }
     }
 
     /// When the kernel took bytes of this redemption last.
@@ -198,6 +202,11 @@ impl Node {
                     fetch.shard.node()
                 );
                 out.push(Action::Note(Note::Warn { code: "shard_unreadable", text }));
+                if matches!(fault, StoreFault::Missing(_) | StoreFault::Corrupt(_)) {
+                    // A reading may be wrong where the disk is right: the scrub has the last word.
+                    self.scrub.shards.suspect(fetch.shard.clone());
+                    self.more = true;
+                }
                 why = Some(alloc::format!("not readable at the relay: {fault}"));
                 false
             }
@@ -231,13 +240,25 @@ impl Node {
     ) -> Result<(), Stop> {
         let row: Option<ShardRow> = self.row_of(view, Table::Shards, &shard.key())?;
         self.fetch_forgotten(redemption);
-        let Some(row) = row.filter(|row| is_of(row, redemption)) else { return Ok(()) };
+        let any = self.config.planted(Plant::P4);
+        let mine = |row: &ShardRow| {
+            is_of(row, redemption) || (any && row.state == ShardState::NodeReceiving)
+        };
+        let Some(row) = row.filter(mine) else { return Ok(()) };
         self.intend(job);
         self.pickup.told.broken += 1;
         let mut after = row.clone();
         if !moved {
             after.waits = row.waits.saturating_add(1);
             after.notify_after = self.wait_after(now, after.waits);
+        }
+        if self.config.planted(Plant::P2) {
+            after.failed_acks = row.failed_acks.saturating_add(1);
+            if after.failed_acks >= self.config.buffer.max_pickups {
+                after.state = follow(Some(row.state), ShardEvent::Returned);
+                self.clean_up(now, shard, &row, after, ShardEvent::GivenUp);
+                return Ok(());
+            }
         }
         if let Some(why) = why {
             after.reason = cut(why, REASON_MAX).into();

@@ -8,6 +8,7 @@ use super::overlay::{Place, Stop, View};
 use super::task::{Task, is_growth, needs_its_connection, touches_nonces};
 use super::{Command, No, SOON};
 use crate::id::{BatchNo, ConnId, ReadNo, TransferNo};
+use crate::ledger::keys_pickup::ShardKey;
 use crate::ledger::read::{Answer as Rows, ReadRequest};
 use crate::node::stage::Intent;
 use crate::node::types::{Action, Note};
@@ -46,6 +47,10 @@ pub(in crate::node) enum Reading {
     Nonces,
     /// Nonces that are over while nothing else expires.
     OldNonces,
+    /// Shards whose content is compared with its digest.
+    Scrub,
+    /// Those whose content is doubted.
+    Suspects(Vec<ShardKey>),
 }
 
 impl Node {
@@ -89,6 +94,7 @@ impl Node {
         as_of: BatchNo,
         reading: Reading,
         answer: Rows,
+        out: &mut Vec<Action>,
     ) -> bool {
         match (reading, answer) {
             (Reading::Jobs(jobs), Rows::Raw(rows)) => {
@@ -115,6 +121,12 @@ impl Node {
             (Reading::OldNonces, Rows::Expiry { rows, more, .. }) => {
                 self.old_nonces_read(now, rows, more);
             }
+            (Reading::Scrub, Rows::Rows { rows, next }) => {
+                self.shards_to_scrub(now, rows, next, out);
+            }
+            (Reading::Suspects(shards), Rows::Raw(rows)) => {
+                self.suspects_read(now, shards, rows, out);
+            }
             (reading, answer) => unreachable!("{reading:?} was answered by {answer:?}"),
         }
         false
@@ -134,7 +146,10 @@ impl Node {
                 self.pickup_job(conn, Task::Register { node, tokens, owed: 0 });
             }
             // They begin anew.
-            Reading::Deadlines | Reading::Nonces | Reading::OldNonces => {}
+            Reading::Deadlines | Reading::Nonces | Reading::OldNonces | Reading::Scrub => {}
+            Reading::Suspects(shards) => {
+                shards.into_iter().for_each(|shard| self.scrub.shards.suspect(shard));
+            }
         }
     }
 
@@ -231,6 +246,9 @@ impl Node {
             }
             Task::Notify { shard, session } => self.judge_notify(now, shard, *session, view),
             Task::Deadline { at, shard } => self.judge_deadline(now, job, *at, shard, view, out),
+            Task::Spoiled { shard, body, loss } => {
+                self.judge_spoiled(now, job, (shard, *body, *loss), view)
+            }
             Task::Expire { kind, expiry, key } => {
                 self.judge_expire(now, job, *kind, expiry, key, view)
             }
@@ -265,6 +283,7 @@ impl Node {
             | Task::Moved { .. }
             | Task::FetchBroken { .. }
             | Task::Spend { .. }
+            | Task::Spoiled { .. }
             | Task::Expire { .. } => return,
         };
         self.pickup_refuse(job.conn, ticket, no, out);

@@ -20,6 +20,7 @@
 //! | `signed`, `fetch`, `ack` | nonces; tokens redeemed and fetches; what nodes say of them |
 //! | `session`, `pager` | nodes that are there, and what they are notified of |
 //! | `sweep`, `expire` | what becomes due by itself |
+//! | `spoiled` | content compared with its digests: the scrub's part here |
 //! | `operator` | enrolment, revocation, retry, abandon |
 
 mod ack;
@@ -33,6 +34,7 @@ mod resume;
 mod session;
 mod shard;
 mod signed;
+mod spoiled;
 mod sweep;
 mod task;
 mod upload;
@@ -56,6 +58,7 @@ use crate::session::{Promise, SessionCommand};
 use crate::time::{Instant, Now, UnixMillis};
 
 pub(super) use jobs::{Job, Reading};
+pub(super) use spoiled::ShardScrub;
 
 use fetch::Fetch;
 use overlay::{Overlay, View};

@@ -271,14 +271,19 @@ fn done_to(
     text: String,
     row: &ShardRow,
 ) -> Done {
-    let subject = format!(
+    let subject = name_of(shard);
+    Done { action, subject, changed, text, bytes: row.size.unwrap_or(0) }
+}
+
+/// A shard in `audit`, and for people.
+pub(super) fn name_of(shard: &ShardKey) -> String {
+    format!(
         "{} version {} shard {} for {}",
         shard.file_id(),
         shard.version(),
         shard.index(),
         shard.node()
-    );
-    Done { action, subject, changed, text, bytes: row.size.unwrap_or(0) }
+    )
 }
 
 fn no_name(what: &str) -> No {

@@ -27,6 +27,7 @@ use crate::ledger::rows_pickup::{NodeRow, ShardRow, ShardState, TokenRow, TokenS
 use crate::node::types::Action;
 use crate::node::{Asked, Node};
 use crate::pickup::{Answer, Notify, TokenOffer};
+use crate::plant::Plant;
 use crate::time::{Now, UnixMillis};
 
 /// Shards of one page.
@@ -202,6 +203,7 @@ impl Node {
     /// Tokens that ran out unused free their place; shards whose wait is over are owed again.
     fn wake(&mut self, now: Now, node: &str) {
         let staged = self.newest_staged();
+        let first = self.config.planted(Plant::P5);
         let Some(session) = self.pickup.nodes.get_mut(node) else { return };
         let over = |open: &Open| open.until.is_some_and(|until| until <= now.wall);
         let unused: Vec<ShardKey> =
@@ -209,7 +211,11 @@ impl Node {
         self.pickup.told.unused += unused.len() as u64;
         for shard in unused {
             session.open.remove(&shard);
-            session.pager.once_more(shard, staged);
+            if first {
+                session.pager.page.push_front(shard);
+            } else {
+                session.pager.once_more(shard, staged);
+            }
         }
         if session.pager.again_at.take_if(|at| *at <= now.wall).is_some() {
             (session.pager.again, session.pager.seen_from) = (true, staged);
@@ -378,7 +384,8 @@ impl Node {
 
     fn mint(&mut self, now: Now, shard: &ShardKey, row: ShardRow, offer: TokenOffer) {
         let node = shard.node().to_string();
-        let redemption = self.stage.next_redemption();
+        let again = self.config.planted(Plant::P1) && row.generation > 0;
+        let redemption = if again { row.redemption + 1 } else { self.stage.next_redemption() };
         let until = now.wall.after(self.config.buffer.token_ttl);
         let token = TokenRow {
             shard: shard.key().to_vec(),

@@ -43,7 +43,7 @@ impl Node {
         let row: Option<ShardRow> = self.row_of(view, Table::Shards, &shard.key())?;
         let row = row.filter(|row| row.client == client).ok_or_else(nothing)?;
         let (offset, complete) = self.how_far(&row);
-        let answer = Answer::Offset { ticket, offset, complete, state: row.state };
+        let answer = Answer::Offset { ticket, offset, complete, state: row.state, loss: row.loss };
         self.pickup_promise(conn, answer, Some(No::full().command(ticket)));
         Ok(())
     }

@@ -17,6 +17,7 @@ use crate::node::tally::Tally;
 use crate::node::upkeep::Want;
 use crate::pickup::state::{ShardEvent, is_final, next, owns_bytes};
 use crate::pickup::{PickupRefusal, ShardView};
+use crate::plant::Plant;
 use crate::time::{Now, UnixMillis};
 
 /// The deadline of what is to be finished before everything else (P3).
@@ -60,6 +61,7 @@ pub(super) fn blank(now: Now, generation: u64, client: &str, state: ShardState) 
         acked_status: None,
         reason: String::new(),
         reserved: 0,
+        loss: None,
     }
 }
 
@@ -96,6 +98,9 @@ impl Node {
         assert_eq!(owns_bytes(row.state), row.buffer.is_some(), "{:?}", row.state);
         row.deadline = self.deadline_of(&row);
         self.tally_shard(now, before, &row);
+        if before.is_some_and(|b| b.state == ShardState::NodeReceiving) {
+            self.scrub.shards.moved_on(shard, row.state);
+        }
         let old = before.map_or(0, |b| b.deadline);
         if old != row.deadline {
             self.end_deadline(shard, old);
@@ -180,6 +185,9 @@ impl Node {
             ShardState::Uploading => progress.after(buffer.upload_grace).0,
             ShardState::RelayBuffered => row.expires_at.unwrap_or(row.since).max(FIRST),
             ShardState::NodeReceiving => progress.after(buffer.transit_grace).0,
+            ShardState::NodeVerified if self.config.planted(Plant::P3) => {
+                progress.after(buffer.transit_grace).0
+            }
             ShardState::NodeVerified => FIRST,
             ShardState::NodeStored | ShardState::RelayCleanup => 0,
         }
@@ -224,8 +232,8 @@ impl Node {
         self.stage.batch.put_key(Table::Owners, &owner);
     }
 
-    /// The relay lets go of the bytes.
-    pub(super) fn let_go_bytes(&mut self, shard: &ShardKey, row: &ShardRow) {
+    /// The relay lets go of the bytes; what is not as it was uploaded is set aside.
+    pub(super) fn let_go_bytes(&mut self, shard: &ShardKey, row: &ShardRow, aside: bool) {
         let size = row.size.unwrap_or(0);
         match row.buffer {
             None => {}
@@ -237,7 +245,8 @@ impl Node {
                 let owner = keys_upkeep::owner(blob, &Owner::Shard(shard.clone()));
                 self.stage.batch.del(Table::Owners, &owner);
                 self.stage.batch.del(Table::Blobs, &keys::blob(blob));
-                self.doom(blob, DoomedRow { size, owner: 0 });
+                let aside = aside.then_some(true);
+                self.doom(blob, DoomedRow { aside, ..DoomedRow::new(size, 0) });
             }
         }
     }
@@ -251,7 +260,7 @@ impl Node {
         row: ShardRow,
         event: ShardEvent,
     ) {
-        self.let_go_bytes(shard, before);
+        self.let_go_bytes(shard, before, event == ShardEvent::Spoiled);
         if let Some(blob) = before.incoming {
             self.doom_shard(blob);
         }

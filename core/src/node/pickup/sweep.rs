@@ -19,6 +19,7 @@ use crate::ledger::rows_pickup::{ShardRow, ShardState};
 use crate::node::types::Action;
 use crate::node::{Asked, Node};
 use crate::pickup::state::ShardEvent;
+use crate::plant::Plant;
 use crate::time::{Now, UnixMillis};
 
 /// Deadlines of one page.
@@ -200,6 +201,10 @@ impl Node {
             ShardState::Created => ShardEvent::SlotOver,
             ShardState::Uploading => ShardEvent::Stalled,
             ShardState::RelayBuffered => ShardEvent::LeaseOver,
+            ShardState::NodeVerified if self.config.planted(Plant::P3) => {
+                self.give_back(now, shard, &row, row.clone(), ShardEvent::Silent);
+                return Ok(());
+            }
             ShardState::NodeReceiving => {
                 self.intend(job);
                 self.reset_fetches(shard, out);

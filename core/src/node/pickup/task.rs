@@ -9,6 +9,7 @@ use crate::id::{BlobDigest, BlobNo, Sha256Digest, TransferNo};
 use crate::ledger::Table;
 use crate::ledger::keys_pickup::{self, ShardKey};
 use crate::ledger::keys_upkeep::ExpiryKind;
+use crate::ledger::rows::{Body, Loss};
 use crate::node::Node;
 use crate::pickup::{
     AckAsk, BrokenUpload, FetchAsk, Operator, OperatorAct, Signed, TokenOffer, UploadAsk,
@@ -108,6 +109,12 @@ pub(super) enum Task {
         at: UnixMillis,
         shard: ShardKey,
     },
+    /// Content was compared with its digest, and is wrong.
+    Spoiled {
+        shard: ShardKey,
+        body: Body,
+        loss: Loss,
+    },
     /// A row of `expiry`, with its key there and its key in its own table.
     Expire {
         kind: ExpiryKind,
@@ -139,6 +146,7 @@ impl Node {
             | Task::Moved { shard: key, .. }
             | Task::FetchBroken { shard: key, .. }
             | Task::Notify { shard: key, .. }
+            | Task::Spoiled { shard: key, .. }
             | Task::Deadline { shard: key, .. } => [shard(key)].into(),
             Task::Fetch { ask, .. } => {
                 let token = ask.token.map(|hash| (Table::Tokens, hash.0.to_vec()));
@@ -188,6 +196,7 @@ pub(super) fn is_growth(task: &Task) -> bool {
         | Task::Ack(_)
         | Task::Notify { .. }
         | Task::Deadline { .. }
+        | Task::Spoiled { .. }
         | Task::Expire { .. } => false,
     }
 }
@@ -225,6 +234,7 @@ pub(super) fn needs_its_connection(task: &Task) -> bool {
         | Task::Ack(_)
         | Task::Notify { .. }
         | Task::Deadline { .. }
+        | Task::Spoiled { .. }
         | Task::Expire { .. } => false,
     }
 }

@@ -18,6 +18,7 @@ use crate::node::accept::inline_charge;
 use crate::node::types::Action;
 use crate::pickup::state::ShardEvent;
 use crate::pickup::{PickupRefusal, UploadAsk, UploadKind};
+use crate::plant::Plant;
 use crate::session::Content;
 use crate::time::Now;
 
@@ -134,6 +135,7 @@ impl Node {
         let row = ShardRow {
             slot_expires_at: slot.and_then(|row| row.slot_expires_at),
             size: slot.and_then(|row| row.size),
+            redemption: self.first_number(before.as_ref(), generation),
             ..fresh(state)
         };
         let partial = earlier.and_then(|row| row.incoming);
@@ -163,6 +165,13 @@ impl Node {
         self.put_shard(now, &ask.shard, before.as_ref(), row.clone());
         self.grant(now, upload(asker, ask, false), &row, blob);
         Ok(())
+    }
+
+    /// What its redemptions are counted from: nothing, for their numbers come from the ledger's one
+    /// counter (P1).
+    fn first_number(&self, before: Option<&ShardRow>, generation: u64) -> u64 {
+        let before = before.filter(|_| self.config.planted(Plant::P1) && generation > 0);
+        before.map_or(0, |row| row.redemption.saturating_sub(1))
     }
 
     /// A small body that is there as a whole: one commit from nothing to RELAY_BUFFERED.

@@ -363,7 +363,7 @@ impl Node {
     fn offset_told(&mut self, conn: ConnId, ticket: TransferNo, blob: BlobNo) {
         let offset = self.partial(blob).map_or(0, |partial| partial.offset);
         let state = ShardState::Uploading;
-        let answer = Answer::Offset { ticket, offset, complete: false, state };
+        let answer = Answer::Offset { ticket, offset, complete: false, state, loss: None };
         if self.conns.contains_key(&conn) {
             self.pickup_promise(conn, answer, Some(No::full().command(ticket)));
         }

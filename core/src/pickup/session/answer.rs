@@ -1,6 +1,7 @@
 //! The word of the node and of the store, and what they mean to the present request.
 
 use alloc::string::ToString;
+use alloc::vec::Vec;
 
 use serde::Serialize;
 
@@ -11,6 +12,7 @@ use super::upload::{Granted, Upload};
 use super::{PickupSession, Task, Wanted};
 use crate::http::{Payload, Response};
 use crate::id::{BlobNo, TransferNo};
+use crate::ledger::rows::Loss;
 use crate::ledger::rows_pickup::ShardState;
 use crate::pickup::digest::Given;
 use crate::pickup::message::{Digests, Slot, Uploaded, body_of, buffer_id};
@@ -62,9 +64,9 @@ impl PickupSession {
                     self.shape(now, status, &uploaded(&view), out);
                 }
             }
-            Answer::Offset { ticket, offset, complete, state } => {
+            Answer::Offset { ticket, offset, complete, state, loss } => {
                 if self.takes_answer(ticket) {
-                    self.offset(now, offset, complete, state, out);
+                    self.offset(now, offset, complete, (state, loss), out);
                 }
             }
             Answer::Slot { ticket, new, expires_at } => {
@@ -175,16 +177,18 @@ impl PickupSession {
         now: Now,
         offset: u64,
         complete: bool,
-        state: ShardState,
+        (state, loss): (ShardState, Option<Loss>),
         out: &mut SessionOut,
     ) {
         let offset = offset.to_string();
+        let reason = loss.map(|loss| ("X-Nodus-Reason", loss.cause().word()));
         let headers = [
             ("Cache-Control", "no-store"),
             ("Upload-Offset", offset.as_str()),
             ("Upload-Complete", if complete { "?1" } else { "?0" }),
             ("X-Nodus-State", state.word()),
         ];
+        let headers: Vec<_> = headers.into_iter().chain(reason).collect();
         let response = Response { status: 204, headers: &headers, payload: Payload::Empty };
         self.conn.respond(now, &response, &mut out.bytes);
     }

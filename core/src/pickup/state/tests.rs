@@ -29,6 +29,7 @@ const EDGES: &[(Option<ShardState>, ShardEvent, ShardState)] = {
         (Some(S::Created), E::Abandoned, S::RelayCleanup),
         (Some(S::Uploading), E::Abandoned, S::RelayCleanup),
         (Some(S::RelayBuffered), E::Abandoned, S::RelayCleanup),
+        (Some(S::RelayBuffered), E::Spoiled, S::RelayCleanup),
     ]
 };
 

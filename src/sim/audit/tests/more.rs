@@ -61,7 +61,7 @@ pub const CONTENT: [Case; 15] = [
     ("I16", "forgotten while it is on disk", |p| {
         let (blob, mut draft) = p.reserve(A, SiteNo(0), 0);
         draft.del(Name::Incoming(blob));
-        draft.put(Row::Doomed(blob, DoomedRow { size: 100, owner: 0 }));
+        draft.put(Row::Doomed(blob, DoomedRow::new(100, 0)));
         p.commit(A, draft);
         p.file(blob);
         p.books[A].used -= 100;

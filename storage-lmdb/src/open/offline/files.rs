@@ -6,12 +6,14 @@ use std::os::fd::OwnedFd;
 
 use consign_core::code::Cause;
 use consign_core::id::{BlobDigest, BlobNo, Seq};
-use consign_core::ledger::check::{Finding, Fix, Rule, lose};
+use consign_core::ledger::check::{Finding, Fix, Rule, lose, lose_shard};
+use consign_core::ledger::keys_pickup::ShardKey;
 use consign_core::ledger::keys_upkeep::{self, Owner, owner_prefix, parse_owner};
 use consign_core::ledger::read::{row, scan_prefix};
 use consign_core::ledger::rows::{
     BlobRow, Body, DoomedRow, IncomingRow, Loss, MetaName, MetaRow, SegmentRow,
 };
+use consign_core::ledger::rows_pickup::ShardRow;
 use consign_core::ledger::{Table, codec, keys};
 use consign_core::store::{Snapshot, StoreFault};
 use consign_core::time::UnixMillis;
@@ -243,17 +245,23 @@ impl Look<'_> {
         let mut owners = Vec::new();
         let scanned =
             scan_prefix(self.snapshot, Table::Owners, &owner_prefix(blob), &mut |key, _| {
-                if let Some((_, Owner::Segment(seq))) = parse_owner(key) {
-                    owners.push(seq);
-                }
+                owners.extend(parse_owner(key).map(|(_, owner)| owner));
                 true
             });
         self.failed(scanned);
         let mut fixes = Vec::new();
         let mut known = !owners.is_empty();
-        for seq in owners {
-            known &= self.loss(seq) >= Some(least);
-            let lost = lose(self.snapshot, seq, cause, self.how.at);
+        for owner in owners {
+            let lost = match owner {
+                Owner::Segment(seq) => {
+                    known &= self.loss(seq) >= Some(least);
+                    lose(self.snapshot, seq, cause, self.how.at)
+                }
+                Owner::Shard(shard) => {
+                    known = false;
+                    lose_shard(self.snapshot, &shard, Body::Blob(blob), least, self.how.at)
+                }
+            };
             fixes.extend(self.failed(lost).unwrap_or_default());
         }
         if !known {
@@ -284,7 +292,7 @@ impl Look<'_> {
             if there {
                 return;
             }
-            let doomed = DoomedRow { size: row.reserved, owner: row.source };
+            let doomed = DoomedRow::new(row.reserved, row.source);
             let source = keys_upkeep::source(&row.digest, consign_core::id::SiteNo(row.source));
             let fixes = vec![
                 Fix::del(Table::Incoming, key),
@@ -298,6 +306,7 @@ impl Look<'_> {
 
     /// Inline content against its digest.
     fn bodies(&mut self) {
+        self.bodies_of_shards();
         self.each(Table::Segments, |look, key, row: SegmentRow| {
             let (Body::Inline(number), None) = (row.body, row.loss) else { return };
             let Some(seq) = keys::parse_u64(key).map(Seq) else { return };
@@ -311,6 +320,27 @@ impl Look<'_> {
                 let fixes = look.failed(lost).unwrap_or_default();
                 let text = format!("body {number} of segment {seq} is not what was accepted");
                 look.report(Rule::Corrupt, Table::Segments, key, text, fixes);
+            }
+        });
+    }
+
+    fn bodies_of_shards(&mut self) {
+        self.each(Table::Shards, |look, key, row: ShardRow| {
+            let (Some(Body::Inline(number)), Some(digest)) = (row.buffer, row.blake3) else {
+                return;
+            };
+            let Some(shard) = ShardKey::parse(key) else { return };
+            let snapshot = look.snapshot;
+            let body = look.failed(snapshot.get(Table::Bodies, &keys::body(number))).flatten();
+            let Some(body) = body else { return };
+            look.watch.seen(body.len() as u64);
+            if *blake3::hash(body).as_bytes() != digest.0 {
+                let (body, loss) = (Body::Inline(number), Loss::Doubted);
+                let lost = lose_shard(snapshot, &shard, body, loss, look.how.at);
+                let fixes = look.failed(lost).unwrap_or_default();
+                let text =
+                    format!("body {number} of shard {} is not what was uploaded", shard.file_id());
+                look.report(Rule::Corrupt, Table::Shards, key, text, fixes);
             }
         });
     }

@@ -162,6 +162,7 @@ fn head_and_slot_are_asked_and_answered() {
         offset: 5,
         complete: false,
         state: ShardState::Uploading,
+        loss: None,
     });
     let (status, text) = bench.status();
     assert_eq!(status, 204);

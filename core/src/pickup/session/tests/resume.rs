@@ -108,6 +108,7 @@ fn a_body_that_is_not_the_last_is_answered_with_its_offset() {
         offset,
         complete: false,
         state: ShardState::Uploading,
+        loss: None,
     });
     let (status, text) = bench.status();
     assert_eq!(status, 204);
