@@ -88,7 +88,8 @@ fn is_detail(note: &Note) -> bool {
 }
 
 fn delivery(node: &str, note: &Note) {
-    let Note::Delivery { id, peer, from, to, cause, attempts } = note else { return };
+    let Note::Delivery { id, peer, from, to, cause, attempts, bytes, took } = note else { return };
+    let duration_ms = *took;
     let (segment, peer) = (id.short(), &**peer);
     let reason = cause.map_or("", |cause| cause.word());
     let (from, to_word) = (word(*from), word(*to));
@@ -99,6 +100,8 @@ fn delivery(node: &str, note: &Note) {
                 segment,
                 peer,
                 attempt = attempts,
+                bytes,
+                duration_ms,
                 reason,
                 code = "CN0502",
                 "{segment} is a dead letter for {peer}: {reason}"
@@ -110,6 +113,8 @@ fn delivery(node: &str, note: &Note) {
                 segment,
                 peer,
                 attempt = attempts,
+                bytes,
+                duration_ms,
                 reason,
                 "attempt {attempts} of {segment} to {peer} failed: {reason}"
             );
@@ -122,6 +127,8 @@ fn delivery(node: &str, note: &Note) {
                 from,
                 to = to_word,
                 attempt = attempts,
+                bytes,
+                duration_ms,
                 reason,
                 "{segment} to {peer}: {from} -> {to_word}"
             );

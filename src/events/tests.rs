@@ -43,7 +43,8 @@ fn steps_on_the_way_are_no_news() {
     ] {
         let cause = Some(Cause::TooLarge);
         let peer = "beta".into();
-        events.record(Note::Delivery { id, peer, from: None, to, cause, attempts: 2 });
+        let (from, attempts, bytes, took) = (None, 2, 9, None);
+        events.record(Note::Delivery { id, peer, from, to, cause, attempts, bytes, took });
     }
     let page = events.page(Wanted { since: Some(0), limit: 9 });
     let kinds: Vec<&str> = page.events.iter().map(|event| event.kind.as_str()).collect();

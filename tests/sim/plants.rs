@@ -69,14 +69,19 @@ fn closer(plant: Plant, options: &mut Options) {
     }
 }
 
-/// What is broken in the run of a seed, with a plant or only as close to its rule.
-fn broken(plant: Plant, planted: bool, seed: u64) -> Option<String> {
+/// The run of a seed, with a plant or only as close to its rule.
+fn options(plant: Plant, planted: bool, seed: u64) -> Options {
     let mut options = Options { plant: planted.then_some(plant), ..Options::draw(seed) };
     closer(plant, &mut options);
     if !is_of_shards(plant) {
         options.keeping.drop(Part::Pickup);
     }
-    let report = run(&options, None).expect("no certificates are made");
+    options
+}
+
+/// What is broken in a run.
+fn broken(options: &Options) -> Option<String> {
+    let report = run(options, None).expect("no certificates are made");
     report.broken.map(|(at, violation)| {
         format!("{at}: {} {}: {}", violation.invariant, violation.site, violation.text)
     })
@@ -87,21 +92,26 @@ fn search(plant: Plant, from: u64) -> Option<(u64, String)> {
     // A seed that draws no shards has nothing to show of their rules.
     let shows = |seed: &u64| !is_of_shards(plant) || Options::draw(*seed).keeping.pickup.sites != 0;
     (from..from + WITHIN).filter(shows).find_map(|seed| {
-        let found = broken(plant, true, seed)?;
-        broken(plant, false, seed).is_none().then_some((seed, found))
+        let found = broken(&options(plant, true, seed))?;
+        broken(&options(plant, false, seed)).is_none().then_some((seed, found))
     })
 }
 
 #[test]
 fn each_planted_bug_is_found_by_its_seed() {
-    let mut found = Vec::new();
-    let mut wrong = Vec::new();
+    let (mut found, mut wrong) = (Vec::new(), Vec::new());
+    // Many plants share a seed, whose run without any of them is the same.
+    let mut seen = Vec::new();
     for (plant, seed) in SHOWN_BY {
-        if broken(*plant, true, *seed).is_none() {
+        if broken(&options(*plant, true, *seed)).is_none() {
             wrong.push(format!("{plant:?} is not found by seed {seed}"));
         }
-        if let Some(violation) = broken(*plant, false, *seed) {
-            wrong.push(format!("seed {seed} breaks without {plant:?}: {violation}"));
+        let without = options(*plant, false, *seed);
+        if !seen.contains(&without) {
+            if let Some(violation) = broken(&without) {
+                wrong.push(format!("seed {seed} breaks without {plant:?}: {violation}"));
+            }
+            seen.push(without);
         }
         found.push(*plant);
     }

@@ -166,7 +166,7 @@ struct Seen {
 
 impl Seen {
     fn note(&mut self, note: Note) {
-        let Note::Delivery { id, peer, from, to, cause, attempts } = note else { return };
+        let Note::Delivery { id, peer, from, to, cause, attempts, .. } = note else { return };
         let cause = cause.map_or(String::new(), |c| format!(" ({c})"));
         let line = format!("{} -> {} #{attempts}{cause}", word(from), word(to));
         self.ended += usize::from(matches!(to, Some(State::Acked | State::Deadletter)));

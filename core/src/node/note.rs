@@ -50,6 +50,11 @@ pub enum Note {
         cause: Option<Cause>,
         /// Attempts so far.
         attempts: u64,
+        /// The segment's length in bytes.
+        bytes: u64,
+        /// Milliseconds from the claim of the attempt that this ends; `None` where it ends none, or nobody
+        /// knows.
+        took: Option<u64>,
     },
     /// A hop has a segment for a site behind it (after commit): its receipt is waited for.
     HandedOn {

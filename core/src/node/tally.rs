@@ -156,6 +156,8 @@ impl Node {
             to: row.map(|r| r.state),
             cause,
             attempts: row.map_or(0, |r| r.attempts),
+            bytes: segment.size,
+            took: self.took(row, cause).filter(|_| ends_attempt(from, row)),
         });
     }
 
@@ -175,8 +177,7 @@ impl Node {
             let since = UnixMillis(segment.accepted_at);
             self.stage.tally(Tally::Delivered(self.now.wall.0.saturating_sub(since.0)));
         }
-        // What a receipt settles was an attempt that ended when the hop took it.
-        if from != Some(State::Inflight) || row.is_some_and(|row| row.custody.is_some()) {
+        if !ends_attempt(from, row) {
             return;
         }
         let ending = match to {
@@ -188,7 +189,7 @@ impl Node {
         self.attempt_ended(site, ending, row, cause);
     }
 
-    /// An attempt is over. How long one took that a start found in flight, nobody knows.
+    /// An attempt is over.
     pub(super) fn attempt_ended(
         &mut self,
         site: SiteNo,
@@ -197,9 +198,19 @@ impl Node {
         cause: Option<Cause>,
     ) {
         self.stage.tally(Tally::Ended(site, ending));
-        let claimed = row.and_then(|row| row.claimed_at).filter(|_| cause != Some(Cause::Restart));
-        if let Some(at) = claimed {
-            self.stage.tally(Tally::Took(self.now.wall.0.saturating_sub(at)));
+        if let Some(took) = self.took(row, cause) {
+            self.stage.tally(Tally::Took(took));
         }
     }
+
+    /// How long the last attempt took, if it is over now. Of one that a start found in flight nobody knows.
+    fn took(&self, row: Option<&DeliveryRow>, cause: Option<Cause>) -> Option<u64> {
+        let claimed = row.and_then(|row| row.claimed_at).filter(|_| cause != Some(Cause::Restart));
+        claimed.map(|at| self.now.wall.0.saturating_sub(at))
+    }
+}
+
+/// Whether a step ends an attempt. What a receipt settles was one that ended when the hop took it.
+fn ends_attempt(from: Option<State>, row: Option<&DeliveryRow>) -> bool {
+    from == Some(State::Inflight) && row.is_none_or(|row| row.custody.is_none())
 }

@@ -359,7 +359,7 @@ pub struct PeerStatus {
     pub via: String,
     /// Epoch of the live session.
     pub session: Option<Epoch>,
-    /// Deliveries by state, indexed by [`State`].
+    /// Deliveries by state, indexed by [`crate::ledger::rows::State`].
     pub counters: [CounterRow; 5],
     /// Bytes sent of attempts in flight.
     pub sending: u64,

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use consign_core::act::Action;
 use consign_core::code::{Cause, Refusal};
-use consign_core::ledger::rows::CounterRow;
-use consign_core::node::{Ending, Operation, PeerTallied, Source, Tallied};
+use consign_core::ledger::rows::{CounterRow, State};
+use consign_core::node::{Ending, Note, Operation, PeerTallied, Source, Tallied};
 use consign_core::segment::Class;
 use consign_core::session::Outcome;
 use consign_core::store::CommitFault;
@@ -43,7 +43,7 @@ fn ends(site: &mut Site, conn: consign_core::id::ConnId, outcome: Outcome) {
 #[test]
 fn a_delivery_counts_with_the_time_from_its_accept_and_from_its_claim() {
     let mut site = Site::new(&["beta"]);
-    site.queue("one", &["beta"]);
+    let id = site.queue("one", &["beta"]);
     site.wait(Duration::from_secs(40));
     let conn = site.session("beta");
     site.settle();
@@ -51,6 +51,17 @@ fn a_delivery_counts_with_the_time_from_its_accept_and_from_its_claim() {
     site.wait(Duration::from_millis(300));
     ends(&mut site, conn, Outcome::Acked);
     assert_eq!((attempts(&site), failures(&site)), (vec![("delivered", 1)], vec![]));
+    let told = |to: State| {
+        site.notes.iter().find_map(|note| match note {
+            Note::Delivery { to: Some(state), bytes, took, .. } if *state == to => {
+                Some((*bytes, *took))
+            }
+            _ => None,
+        })
+    };
+    let size = site.segment(id).expect("it is kept").size;
+    assert_eq!(told(State::Inflight), Some((size, None)));
+    assert_eq!(told(State::Acked), Some((size, Some(300))));
     let all = of_site(&site);
     assert_eq!((all.latency.count(), all.latency.sum()), (1, 40_300_000));
     assert_eq!((all.attempts.count(), all.attempts.sum()), (1, 300_000));

@@ -271,7 +271,7 @@ impl World {
     }
 
     fn write_down(&mut self, i: usize, note: Note) {
-        if let Note::Delivery { id, peer, from, to, cause, attempts } = &note {
+        if let Note::Delivery { id, peer, from, to, cause, attempts, .. } = &note {
             let name = self.names.get(id).cloned().unwrap_or_default();
             let word = |s: &Option<consign_core::ledger::rows::State>| {
                 s.map_or("none".to_string(), |s| format!("{s:?}"))

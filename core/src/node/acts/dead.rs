@@ -98,6 +98,8 @@ impl Node {
             to: Some(state),
             cause: None,
             attempts: row.attempts,
+            bytes: size,
+            took: None,
         });
         self.book.set_delivery_alone(batch, site, seq, Some(row));
     }

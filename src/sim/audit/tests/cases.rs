@@ -40,7 +40,16 @@ const SAYING: [Case; 9] = [
         let from = Some(State::Inflight);
         p.see(
             A,
-            &Seen::Note(&Note::Delivery { id: id(), peer, from, to, cause: None, attempts: 1 }),
+            &Seen::Note(&Note::Delivery {
+                id: id(),
+                peer,
+                from,
+                to,
+                cause: None,
+                attempts: 1,
+                bytes: 1,
+                took: None,
+            }),
         );
     }),
     ("I1", "told of a delivery that is not there", |p| {
