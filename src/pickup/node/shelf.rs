@@ -124,7 +124,7 @@ pub struct Shelf {
     fresh: OwnedFd,
     held: OwnedFd,
     /// Locked as long as this is open.
-    _lock: OwnedFd,
+    lock: OwnedFd,
 }
 
 /// Content on its way in.
@@ -172,6 +172,14 @@ fn open_at(dir: &OwnedFd, name: &str, flags: OFlags) -> Result<File, Errno> {
     records::open(dir, name, flags, MODE)
 }
 
+impl Drop for Shelf {
+    fn drop(&mut self) {
+        // By itself it would go with the last copy of its descriptor, and a child of this process that
+        // has not come to its exec has one.
+        let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
+    }
+}
+
 impl Shelf {
     /// Opens a directory, made when only its last part is missing, and locks it for this process.
     ///
@@ -195,7 +203,7 @@ impl Shelf {
             let text = format!("another process keeps shards in {}", dir.display());
             Failure::new(Exit::Failed, "CN0824", text)
         })?;
-        let shelf = Shelf { dir: dir.into(), base, partial, fresh, held, _lock: lock };
+        let shelf = Shelf { dir: dir.into(), base, partial, fresh, held, lock };
         // What cannot be looked at now is looked at by the next process.
         let _ = shelf.forget_old();
         Ok(shelf)
