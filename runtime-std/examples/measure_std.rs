@@ -11,6 +11,8 @@ use consign_runtime_std as runtime;
 
 #[path = "../../runtime-std/examples/shared/idle.rs"]
 mod idle;
+#[path = "../../runtime-std/examples/shared/measure.rs"]
+mod measure;
 #[path = "../../runtime-std/tests/shared/relay.rs"]
 mod relay;
 #[path = "../../runtime-std/examples/shared/rounds.rs"]
@@ -21,13 +23,5 @@ mod shared;
 mod throughput;
 
 fn main() {
-    match std::env::args().nth(1).as_deref() {
-        Some("idle") => idle::run("std"),
-        Some("relay") => rounds::run("std"),
-        Some("throughput") => throughput::run("std"),
-        _ => {
-            eprintln!("say what: idle, relay or throughput");
-            std::process::exit(64);
-        }
-    }
+    measure::run("std");
 }

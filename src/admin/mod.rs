@@ -80,6 +80,7 @@ use crate::watch::WatchStates;
 use crate::tls::strangers::Strangers;
 pub(crate) use download::digest_field;
 use reloads::Reloads;
+pub(crate) use route::WAIT_MAX;
 use session::AdminSession;
 
 /// What the local interface must know of the process.

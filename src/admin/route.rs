@@ -27,7 +27,7 @@ use crate::page::links::FIELD;
 /// How long a peer may take to answer unless something else is said.
 const PING_WAIT: Duration = Duration::from_secs(5);
 /// How long a question may wait for an event, or a peer: less than clients wait for any answer.
-const EVENT_WAIT_MAX: Duration = Duration::from_secs(50);
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(50);
 
 /// What a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -252,7 +252,7 @@ fn events(query: &str) -> Result<Route, No> {
         .map(|text| text.parse().map_err(|_| bad("the id of an event", text)))
         .transpose()?;
     let wait = one(&query, "wait")?.map(seconds).transpose()?.unwrap_or_default();
-    if wait > EVENT_WAIT_MAX {
+    if wait > WAIT_MAX {
         return Err(bad("at most 50 seconds", &wait.as_secs().to_string()));
     }
     Ok(Route::Events(Wanted { since, limit: limit(&query)? }, wait))
@@ -261,7 +261,7 @@ fn events(query: &str) -> Result<Route, No> {
 fn ping(name: &str, query: &str) -> Result<Route, No> {
     let query = Query::parse(query, &["wait"]).map_err(No::of_fault)?;
     let wait = one(&query, "wait")?.map(seconds).transpose()?.unwrap_or(PING_WAIT);
-    if wait > EVENT_WAIT_MAX {
+    if wait > WAIT_MAX {
         return Err(bad("at most 50 seconds", &wait.as_secs().to_string()));
     }
     Ok(Route::Ping(name.into(), wait))

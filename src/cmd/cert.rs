@@ -16,7 +16,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use consign_core::id::hex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +23,7 @@ use super::init;
 use super::screen::standard;
 use crate::cli::{self, Trouble};
 use crate::config::Settings;
+use crate::config::value::worded;
 use crate::exit::{Exit, Failure, Global};
 use crate::pki::Authority;
 use crate::tls::{self, Credentials};
@@ -166,11 +166,6 @@ pub fn run(
             running::tell(done, &socket, screen)
         }
     })?)
-}
-
-/// A fingerprint as the configuration words it.
-fn worded(digest: &[u8; 32]) -> String {
-    format!("sha256:{}", hex(digest))
 }
 
 /// The fingerprint of a public key, given its certificate in DER.

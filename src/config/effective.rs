@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use consign_core::id::hex;
 use serde_json::{Value as Json, json};
 
 use super::fault::{At, Faults, line_of};
@@ -10,7 +9,7 @@ use super::keys::{self, Fallback, Key, SECTIONS};
 use super::settings::{self, Settings};
 use super::template::quote;
 use super::units::{millis, size};
-use super::value::{Kind, Value};
+use super::value::{Kind, Value, worded};
 use super::walk::{self, Item, Items, Layers, Walked};
 
 /// Where a value came from.
@@ -144,8 +143,7 @@ pub fn toml(kind: Kind, value: &Value) -> String {
             words(addresses.iter().map(|a| quote(&a.to_string())).collect())
         }
         (_, Value::Pins(pins)) => {
-            let each: Vec<String> =
-                pins.iter().map(|pin| quote(&format!("sha256:{}", hex(pin)))).collect();
+            let each: Vec<String> = pins.iter().map(|pin| quote(&worded(pin))).collect();
             match each.as_slice() {
                 [one] => one.clone(),
                 _ => words(each),

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use consign_core::id::unhex;
+use consign_core::id::{hex, unhex};
 use consign_core::schedule::{Contact, ContactFault};
 use consign_core::segment::is_site_name;
 use toml::de::{DeArray, DeInteger, DeValue};
@@ -452,6 +452,11 @@ fn pins(texts: &[String]) -> Result<Value, Bad> {
     Ok(Value::Pins(pins))
 }
 
+/// A fingerprint as the configuration words it.
+pub(crate) fn worded(digest: &[u8; 32]) -> String {
+    format!("sha256:{}", hex(digest))
+}
+
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -461,8 +466,7 @@ impl fmt::Display for Value {
             Value::Number(None) => f.write_str("none"),
             Value::Listen(addresses) => write!(f, "{addresses:?}"),
             Value::Pins(pins) => {
-                let each = pins.iter().map(|pin| format!("sha256:{}", consign_core::id::hex(pin)));
-                f.write_str(&each.collect::<Vec<_>>().join(","))
+                f.write_str(&pins.iter().map(worded).collect::<Vec<_>>().join(","))
             }
             Value::Texts(texts) => write!(f, "{texts:?}"),
         }

@@ -333,8 +333,9 @@ impl Inner {
     /// What was refused may have been taken back: once the file says again what holds, nothing is left to warn of.
     /// Anything else in it waits for somebody to ask for a reload, like every change of it.
     fn look_at_refused(&self, now: &mut Present) {
+        let Some(refused) = now.refused else { return };
         let seen = now.seen();
-        if now.refused.is_none_or(|refused| refused == seen) {
+        if refused == seen {
             return;
         }
         now.refused = Some(seen);

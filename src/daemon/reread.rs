@@ -4,6 +4,7 @@ use consign_core::node::Reading;
 
 use crate::admin::reloads::{Certificate, ChangedKey, Reloaded};
 use crate::config::reload::Changed;
+use crate::config::value::worded;
 use crate::tls::Shown as Certificates;
 use crate::tls::identity::date;
 
@@ -101,8 +102,7 @@ pub(super) fn described(shown: &Certificates) -> Vec<Certificate> {
         fingerprint,
         expires_seconds: seconds,
     };
-    let fingerprint = format!("sha256:{}", consign_core::id::hex(&shown.own.0));
-    let own = one("own", fingerprint, shown.own.1);
+    let own = one("own", worded(&shown.own.0), shown.own.1);
     let authority = shown.until.map(|until| one("authority", String::new(), until));
     std::iter::once(own).chain(authority).collect()
 }

@@ -17,6 +17,8 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
+use crate::config::value::worded;
+
 /// Begins the URI that names a site.
 pub const SCHEME: &str = "consign://";
 
@@ -264,8 +266,7 @@ impl Rules {
         };
         let fingerprint = (self.sha256)(leaf);
         if !pins.is_empty() && !pins.contains(&fingerprint) {
-            let pinned: Vec<String> =
-                pins.iter().map(|pin| format!("sha256:{}", hex(pin))).collect();
+            let pinned: Vec<String> = pins.iter().map(worded).collect();
             let (found, pinned) = (hex(&fingerprint), pinned.join(" or "));
             return Err(Unwelcome::Pin { name: site.name, found, pinned });
         }

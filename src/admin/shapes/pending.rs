@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::config::value::worded;
 use crate::tls::identity::date;
 use crate::tls::strangers::Stranger;
 
@@ -39,7 +40,7 @@ impl PendingPeers {
     pub(in crate::admin) fn of(strangers: Vec<Stranger>) -> PendingPeers {
         let peers = strangers.into_iter().map(|stranger| {
             let Stranger { name, fingerprint, code, first, last, knocks } = stranger;
-            let fingerprint = format!("sha256:{}", consign_core::id::hex(&fingerprint));
+            let fingerprint = worded(&fingerprint);
             let (first_at, last_at) = (date(first), date(last));
             PendingPeer { name, fingerprint, code: code.into(), first_at, last_at, knocks }
         });

@@ -7,6 +7,7 @@ use std::path::Path;
 use super::card::Card;
 use super::files::{self, Made};
 use super::{InitArgs, Plan, Report, machine_name, reached_at, shown};
+use crate::config::value::worded;
 use crate::config::{self, FILE_NAME, Layers};
 use crate::exit::{Exit, Failure};
 use crate::pki::{self, Authority, Request};
@@ -21,10 +22,6 @@ pub(super) struct Joined {
     /// Fingerprint of its key.
     key: String,
     card: Card,
-}
-
-fn worded(digest: &[u8; 32]) -> String {
-    format!("sha256:{}", consign_core::id::hex(digest))
 }
 
 impl Plan {

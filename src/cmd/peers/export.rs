@@ -9,6 +9,7 @@ use crate::cmd::init::{self, Card};
 use crate::cmd::screen::Screen;
 use crate::config::effective::{self, Shown};
 use crate::config::keys::{self, Fallback};
+use crate::config::value::worded;
 use crate::config::{self, Settings};
 use crate::exit::{Exit, Failure, Global};
 use crate::tls;
@@ -143,8 +144,7 @@ fn authority(settings: &Settings) -> Result<String, Failure> {
 /// Fingerprints of the authorities that are believed here.
 pub(super) fn authorities(settings: &Settings) -> Result<Vec<String>, Failure> {
     let found = tls::certificates(&settings.tls.ca)?;
-    let print = |der: &[u8]| format!("sha256:{}", consign_core::id::hex(&tls::sha256(der)));
-    let mut prints: Vec<String> = found.iter().map(|der| print(der)).collect();
+    let mut prints: Vec<String> = found.iter().map(|der| worded(&tls::sha256(der))).collect();
     prints.sort();
     prints.dedup();
     Ok(prints)

@@ -5,13 +5,11 @@ use std::time::Duration;
 use clap::Args;
 use consign_core::segment::is_site_name;
 
+use crate::admin::WAIT_MAX;
 use crate::admin::shapes::Ping;
 use crate::client::Api;
 use crate::cmd::screen::Screen;
 use crate::exit::{Exit, Failure};
-
-/// Longest wait that the site takes.
-const LONGEST: Duration = Duration::from_secs(50);
 
 /// A peer that is to answer.
 #[derive(Args, Clone, Debug)]
@@ -31,8 +29,8 @@ fn name(text: &str) -> Result<String, String> {
 fn wait(text: &str) -> Result<Duration, String> {
     let time = humantime::parse_duration(text).map_err(|e| e.to_string())?;
     let seconds = Duration::from_secs(time.as_secs());
-    if seconds != time || seconds.is_zero() || seconds > LONGEST {
-        return Err(format!("it is not 1 to {} whole seconds", LONGEST.as_secs()));
+    if seconds != time || seconds.is_zero() || seconds > WAIT_MAX {
+        return Err(format!("it is not 1 to {} whole seconds", WAIT_MAX.as_secs()));
     }
     Ok(seconds)
 }
@@ -102,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_wait_is_whole_seconds_that_a_client_can_wait() {
-        assert_eq!(wait("50s"), Ok(LONGEST));
+        assert_eq!(wait("50s"), Ok(WAIT_MAX));
         assert!(name("beta").is_ok() && name("beta/../status").is_err());
         for bad in ["51s", "0s", "500ms", "soon"] {
             assert!(wait(bad).is_err(), "{bad}");

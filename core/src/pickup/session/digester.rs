@@ -62,16 +62,6 @@ impl Digester {
         Some(chain)
     }
 
-    /// A chain for content that stopped here, between two checkpoints: what stands behind the chain is
-    /// read again when it goes on, and is taken only if all of it still has this SHA-256. Version 2,
-    /// that digest, and the chain of version 1, whose own seal is dropped.
-    pub(super) fn seal(&self, chain: &[u8]) -> Vec<u8> {
-        let mut sealed = Vec::from([SEALED]);
-        sealed.extend_from_slice(&self.sha256().0);
-        sealed.extend_from_slice(unseal(chain).map_or(chain, |(_, bare)| bare));
-        sealed
-    }
-
     pub(super) fn update(&mut self, data: &[u8]) {
         self.sha256.update(data);
         self.blake3.update(data);
@@ -91,6 +81,13 @@ impl Digester {
     pub(super) fn finish(&self) -> (Sha256Digest, BlobDigest) {
         (self.sha256(), self.blake3.finalize())
     }
+}
+
+/// A chain for content that stopped between two checkpoints: what stands behind the chain is read again
+/// when it goes on, and is taken only if all of it still has this SHA-256. Version 2, that digest, and the
+/// chain of version 1.
+pub(super) fn seal(all: Sha256Digest, bare: &[u8]) -> Vec<u8> {
+    [&[SEALED], &all.0[..], bare].concat()
 }
 
 /// What a sealed chain says all of the content is up to where it stopped, and the chain itself. `None`
@@ -157,7 +154,7 @@ mod tests {
             let mut further = digester.clone();
             for len in [1, 100] {
                 further.update(&[8; 100][..len]);
-                let sealed = further.seal(&further.seal(&chain));
+                let sealed = seal(further.sha256(), &chain);
                 assert_eq!(unseal(&sealed), Some((further.finish().0, &chain[..])));
             }
         }

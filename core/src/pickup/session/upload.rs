@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 
 use bytes::{Bytes, BytesMut};
 
-use super::digester::{Digester, unseal};
+use super::digester::{Digester, seal, unseal};
 use super::event;
 use super::refusal::No;
 use super::route::UploadHead;
@@ -70,9 +70,10 @@ struct Grant {
     blob: BlobNo,
     /// Where it began.
     offset: u64,
-    /// The last checkpoint that is durable.
+    /// The last checkpoint that is durable; sealed until there is one of this request.
     chain: Vec<u8>,
-    /// What all of it was when it stopped behind that, and must still be.
+    /// SHA-256 of all of it where it stopped behind a checkpoint: before this request, which it must still
+    /// have, and at the end of this one.
     seal: Option<Sha256Digest>,
     reserved: u64,
     extending: bool,

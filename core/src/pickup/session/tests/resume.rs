@@ -27,6 +27,18 @@ fn cut(bench: &mut Bench) -> (u64, Vec<u8>) {
     }
 }
 
+/// The session after one that broke off when `at` bytes of the body were there: with its files, the offset
+/// and the chain that it told.
+fn after(body: &[u8], at: usize) -> (Bench, u64, Vec<u8>) {
+    let mut bench = bench();
+    bench.feed(head("POST", &format!("Content-Length: {}\r\n", body.len())));
+    bench.grant(1, 5, 0, &[], body.len() as u64);
+    bench.feed(&body[..at]);
+    bench.eof();
+    let (offset, chain) = cut(&mut bench);
+    (Bench { files: bench.files, ..self::bench() }, offset, chain)
+}
+
 #[test]
 fn checkpoints_are_told_once_they_are_durable() {
     let body = content(20_000);
@@ -121,14 +133,7 @@ fn it_goes_on_where_it_stopped() {
     let body = content(30_000);
     let (sha256, blake3) = digests(&body);
     for at in [1, 4_096, 5_000, 8_192, 20_001, 29_999] {
-        let mut bench = bench();
-        bench.feed(head("POST", "Content-Length: 30000\r\n"));
-        bench.grant(1, 5, 0, &[], 30_000);
-        bench.feed(&body[..at]);
-        bench.eof();
-        let (offset, chain) = cut(&mut bench);
-        let mut next = self::bench();
-        next.files = bench.files.clone();
+        let (mut next, offset, chain) = after(&body, at);
         let length = body.len() - at;
         let more = format!(
             "Content-Length: {length}\r\nUpload-Offset: {offset}\r\nExpect: 100-continue\r\n\
@@ -164,14 +169,7 @@ fn it_goes_on_where_it_stopped() {
 fn what_has_changed_since_it_was_written_is_not_gone_on_with() {
     let body = content(30_000);
     for (at, harmed) in [(1, 0), (5_000, 4_096), (5_000, 4_999), (20_001, 20_000)] {
-        let mut bench = bench();
-        bench.feed(head("POST", "Content-Length: 30000\r\n"));
-        bench.grant(1, 5, 0, &[], 30_000);
-        bench.feed(&body[..at]);
-        bench.eof();
-        let (offset, chain) = cut(&mut bench);
-        let mut next = self::bench();
-        next.files = bench.files.clone();
+        let (mut next, offset, chain) = after(&body, at);
         next.files.get_mut(&5).unwrap().data[harmed] ^= 4;
         next.feed(head("PATCH", &format!("Content-Length: 9\r\nUpload-Offset: {offset}\r\n")));
         next.event();

@@ -1,14 +1,12 @@
 //! Content that goes to a file: pieces, checkpoints, and how it ends.
 
-use alloc::vec::Vec;
-
 use bytes::BytesMut;
 
 use super::{
     BrokenUpload, Digester, EXTEND_AHEAD, Event, Grant, No, PIECE, PickupRefusal, Stage, Upload,
-    event, unseal,
+    event, seal, unseal,
 };
-use crate::id::BlobNo;
+use crate::id::{BlobNo, Sha256Digest};
 use crate::session::{SessionEvent, SessionOut};
 use crate::store::{StoreFault, StoreRequest};
 
@@ -180,23 +178,23 @@ impl Upload {
         if goes_on || grant.syncing > 0 {
             return;
         }
-        let (chain, sealed) = (core::mem::take(&mut grant.chain), grant.seal.is_some());
+        let (chain, all) = (core::mem::take(&mut grant.chain), grant.seal);
         self.stage = Stage::Judged;
         out.requests.push(StoreRequest::Abandon { blob });
-        let why = self.stopped(offset, chain, sealed);
+        let why = self.stopped(offset, &chain, all);
         out.events.push(self.broken(blob, why));
     }
 
-    /// Where it goes on later. What stands behind the last checkpoint counts only `sealed`, with a digest
-    /// that tells whether it is still the same then: there is none where more was hashed than room
-    /// was reserved for.
-    fn stopped(&self, offset: u64, chain: Vec<u8>, sealed: bool) -> BrokenUpload {
-        let bare = unseal(&chain).map_or(&chain[..], |(_, bare)| bare);
+    /// Where it goes on later. What stands behind the last checkpoint counts only with a digest of `all`
+    /// that tells whether it is still the same then: there is none where more was hashed than room was
+    /// reserved for.
+    fn stopped(&self, offset: u64, chain: &[u8], all: Option<Sha256Digest>) -> BrokenUpload {
+        let bare = unseal(chain).map_or(chain, |(_, bare)| bare);
         let checkpoint = Digester::resume(bare, self.every).map_or(0, |d| d.offset());
-        if checkpoint == offset || !sealed {
-            return BrokenUpload::Cut { offset: checkpoint, chain: bare.to_vec() };
+        match all.filter(|_| checkpoint != offset) {
+            Some(all) => BrokenUpload::Cut { offset, chain: seal(all, bare) },
+            None => BrokenUpload::Cut { offset: checkpoint, chain: bare.to_vec() },
         }
-        BrokenUpload::Cut { offset, chain: self.digester.seal(bare) }
     }
 
     /// The file is whole and durable.
