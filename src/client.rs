@@ -101,6 +101,16 @@ impl Api {
         parse(&self.ask("POST", target, source, sent, None)?)
     }
 
+    /// Hands in bytes and reads the answer as it is.
+    ///
+    /// # Errors
+    /// As [`Api::json`].
+    pub fn post(&mut self, target: &str, mut body: &[u8]) -> Result<Vec<u8>, Failure> {
+        let source = Source::Sized(body.len() as u64, &mut body);
+        let answer = self.ask("POST", target, source, &mut |_| {}, None)?;
+        if answer.status == 200 { Ok(answer.body) } else { Err(refused(&answer)) }
+    }
+
     /// Fetches content piece by piece.
     ///
     /// # Errors
@@ -394,8 +404,14 @@ fn refused(answer: &Answer) -> Failure {
         code: format!("status {}", answer.status),
         message: String::from_utf8_lossy(&answer.body).chars().take(200).collect(),
     });
+    let after = answer.headers.text("retry-after");
+    meaning(refused, answer.status, after)
+}
+
+/// What a refusal with this status means; `after` is how many seconds it asks to wait.
+pub(crate) fn meaning(refused: Refused, status: u16, after: Option<&str>) -> Failure {
     let Refused { code, message } = refused;
-    match (code.as_str(), answer.status) {
+    match (code.as_str(), status) {
         ("unknown" | "unknown_node", _) => Failure::new(Exit::NoMatch, "CN0612", message),
         ("ambiguous" | "invalid_id", _) => Failure::new(Exit::Usage, "CN0613", message),
         ("unknown_destination", _) => Failure::new(Exit::Failed, "CN0614", message)
@@ -403,7 +419,7 @@ fn refused(answer: &Answer) -> Failure {
         (_, 403) => Failure::new(Exit::NotPermitted, "CN0602", message)
             .help("run it as the daemon's user, or as root"),
         (_, 503 | 507) => {
-            let after = answer.headers.text("retry-after").unwrap_or("a few");
+            let after = after.unwrap_or("a few");
             Failure::new(Exit::TryLater, "CN0610", format!("{message} ({code})"))
                 .help(format!("try again in {after} s"))
         }

@@ -17,6 +17,7 @@
 //! | `GET /v1/shape?after=` | [`shape::Shape`], a slice |
 //! | `GET /v1/events?since=&limit=&wait=` | [`crate::events::EventPage`]; waits for an event where there is none yet |
 //! | `GET /metrics` | text for Prometheus |
+//! | `POST /v1/segments/batch?to=&type=&label=&priority=&expires=&instance=` with lines and contents | a line for each item: [`shapes::Accepted`] or [`shapes::RefusedItem`], once all are safe on disk or refused |
 //! | `GET /v1/exports?all=&from=` | [`exports::Exports`], a page: what inbox rules have still to do, or everything |
 //! | `POST /v1/exports/run` | [`exports::Done`]: what is here already is given out too |
 //! | `POST /v1/segments/{id}/exports/retry` | [`exports::Done`]: exports of it that failed or wait |
@@ -47,6 +48,7 @@
 
 pub mod acts;
 pub mod assurance;
+pub(crate) mod batch;
 mod download;
 pub mod exports;
 pub mod ledger;

@@ -44,6 +44,8 @@ pub(super) enum Route {
     Show(IdPrefix),
     Content(IdPrefix),
     Submit(Box<Submit>),
+    /// Many small ones with the same attributes.
+    Batch(Box<Submit>),
     Act,
     Dead(DeadListing),
     Groups(DeadListing),
@@ -108,6 +110,9 @@ pub(super) fn route(request: &Request) -> Result<Route, No> {
         (["v1", "segments"], true, _) => list(target.query).map(Route::List),
         (["v1", "segments"], _, true) => {
             submit(target.query).map(|submit| Route::Submit(Box::new(submit)))
+        }
+        (["v1", "segments", "batch"], _, true) => {
+            batch(target.query).map(|submit| Route::Batch(Box::new(submit)))
         }
         (["v1", "segments", id], true, _) => prefix(id).and_then(|id| plain(Route::Show(id))),
         (["v1", "segments", id, "content"], true, _) => {
@@ -284,9 +289,16 @@ fn submit(query: &str) -> Result<Submit, No> {
         "size", "modified",
     ];
     let query = Query::parse(query, &known).map_err(No::of_fault)?;
+    let submit = attributes(&query)?;
+    submit.meta.check().map_err(|fault| No::new(400, "invalid", fault.to_string()))?;
+    Ok(Submit { watched: watched_file(&query)?, ..submit })
+}
+
+/// What a query says of a segment, not judged as a whole yet.
+fn attributes(query: &Query) -> Result<Submit, No> {
     let mut meta = Meta {
-        name: one(&query, "name")?.unwrap_or_default().into(),
-        content_type: one(&query, "type")?.unwrap_or_default().into(),
+        name: one(query, "name")?.unwrap_or_default().into(),
+        content_type: one(query, "type")?.unwrap_or_default().into(),
         ..Meta::default()
     };
     for label in query.all("label") {
@@ -294,12 +306,12 @@ fn submit(query: &str) -> Result<Submit, No> {
         meta.labels.push((key.into(), value.into()));
     }
     meta.labels.sort();
-    if let Some(word) = one(&query, "priority")? {
+    if let Some(word) = one(query, "priority")? {
         let words = "a priority: urgent, high, normal or bulk";
         meta.class = Class::from_word(word).ok_or_else(|| bad(words, word))?;
     }
     let mut random = false;
-    match one(&query, "instance")? {
+    match one(query, "instance")? {
         None => {}
         Some("random") => random = true,
         Some(digits) => {
@@ -308,13 +320,22 @@ fn submit(query: &str) -> Result<Submit, No> {
             meta.instance = bytes.to_vec();
         }
     }
-    let expires = one(&query, "expires")?
+    let expires = one(query, "expires")?
         .map(|s| s.parse().ok().filter(|s| *s > 0).ok_or_else(|| bad("seconds from 1 up", s)))
         .transpose()?
         .map(Duration::from_secs);
-    meta.check().map_err(|fault| No::new(400, "invalid", fault.to_string()))?;
-    let watched = watched_file(&query)?;
-    Ok(Submit { meta, to: destinations(&query)?, expires, random, watched })
+    Ok(Submit { meta, to: destinations(query)?, expires, random, watched: None })
+}
+
+/// What all items of a batch share. Names are in the batch.
+fn batch(query: &str) -> Result<Submit, No> {
+    let known = ["to", "type", "label", "priority", "expires", "instance"];
+    let query = Query::parse(query, &known).map_err(No::of_fault)?;
+    let shared = attributes(&query)?;
+    match one(&query, "instance")? {
+        None | Some("random") => Ok(shared),
+        Some(other) => Err(bad("random: items of a batch name instances of their own", other)),
+    }
 }
 
 fn rule(text: &str) -> Result<RuleId, No> {

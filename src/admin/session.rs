@@ -28,6 +28,7 @@ use self::ping::Ping;
 use super::AdminContext;
 use super::acts;
 use super::assurance::Assurance;
+use super::batch::{Batch, random_instance};
 use super::download::{Download, Step};
 use super::ledger::Located;
 use super::pickup::acts::PickupRequest;
@@ -67,6 +68,8 @@ enum Task {
     Ping(TransferNo, Ping),
     /// Content on its way in.
     Upload(Box<Upload>),
+    /// Many small segments on their way in.
+    Batch(Box<Batch>),
     /// Content on its way out.
     Download(Box<Download>),
 }
@@ -135,6 +138,10 @@ impl AdminSession {
                 // Content nobody asked for is read and dropped.
                 match &mut self.task {
                     Task::Upload(upload) => upload.body(data, out),
+                    Task::Batch(batch) => {
+                        batch.body(now, data, out);
+                        self.tickets = batch.last_ticket();
+                    }
                     Task::Body(_, body) if body.len() + data.len() > self.asker.body_max() => {
                         self.task = Task::Idle;
                         let text = format!("an act of more than {} bytes", self.asker.body_max());
@@ -151,6 +158,11 @@ impl AdminSession {
                 Task::Upload(mut upload) => {
                     upload.end(out);
                     self.task = Task::Upload(upload);
+                }
+                Task::Batch(mut batch) => {
+                    batch.end();
+                    self.task = Task::Batch(batch);
+                    self.batch_done(now, out);
                 }
                 other => self.task = other,
             },
@@ -181,9 +193,16 @@ impl AdminSession {
                     self.task = Task::Upload(upload);
                 }
             },
+            Ok(Route::Batch(_)) if matches!(self.ending, Some(Goodbye::Stopping)) => {
+                self.refuse(now, &stopping(), out);
+            }
             Ok(route) => {
                 self.conn.go_on(now, &mut out.bytes);
                 self.task = match route {
+                    Route::Batch(submit) => {
+                        let (conn, inline_max) = (self.info.conn, self.context.inline_max);
+                        Task::Batch(Box::new(Batch::new(conn, *submit, inline_max, self.tickets)))
+                    }
                     Route::Act => Task::Body(false, Vec::new()),
                     Route::Pickup(PickupRoute::Act) => Task::Body(true, Vec::new()),
                     route => Task::Wait(route),
@@ -198,10 +217,7 @@ impl AdminSession {
         }
         let mut meta = submit.meta;
         if submit.random {
-            let mut instance = [0; 16];
-            getrandom::fill(&mut instance)
-                .map_err(|why| No::new(500, "no_randomness", why.to_string()))?;
-            meta.instance = instance.to_vec();
+            meta.instance = random_instance()?;
         }
         meta.expires_at = submit.expires.map(|d| now.wall.after(d).0);
         let declared = match length {
@@ -345,6 +361,7 @@ impl AdminSession {
             | Route::Ping(..)
             | Route::Pending
             | Route::Stop
+            | Route::Batch(_)
             | Route::Submit(_) => self.body(now, 200, &[], &bytes, out),
         }
     }
@@ -379,6 +396,10 @@ impl AdminSession {
     /// connection if that takes too long.
     fn end(&mut self, now: Now, why: Goodbye, out: &mut SessionOut) {
         self.ending = Some(why);
+        if let Task::Batch(batch) = &mut self.task {
+            batch.stop();
+            return self.batch_done(now, out);
+        }
         let waits = match &self.task {
             Task::Upload(upload) => upload.is_submitted(),
             Task::Download(_)
@@ -389,7 +410,7 @@ impl AdminSession {
             | Task::Ping(..)
             | Task::Act(_)
             | Task::PickupAct(..) => true,
-            Task::Idle | Task::Wait(_) | Task::Body(..) | Task::Events(_) => false,
+            Task::Idle | Task::Wait(_) | Task::Body(..) | Task::Events(_) | Task::Batch(_) => false,
         };
         if !waits {
             self.drop_task(out);
@@ -462,6 +483,7 @@ impl Session for AdminSession {
             | Task::Progress(..)
             | Task::Ping(..)
             | Task::Events(_)
+            | Task::Batch(_)
             | Task::Download(_) => true,
         };
         placed && self.held.len() < HELD_MAX

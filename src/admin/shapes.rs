@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use consign_core::act::Action;
 use consign_core::code::Refusal;
 use consign_core::http::rfc3339;
+use consign_core::id::BlobDigest;
 use consign_core::node;
 use consign_core::time::UnixMillis;
 
@@ -19,7 +20,7 @@ mod pending;
 mod small;
 
 pub use pending::{PendingPeer, PendingPeers};
-pub use small::{Clock, PageEntered, PageLink, Ping, Refused, Scrub, Stopping, Watch};
+pub use small::{Clock, PageEntered, PageLink, Ping, Refused, RefusedItem, Scrub, Stopping, Watch};
 
 /// What became of a submission.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -54,6 +55,29 @@ pub struct Accepted {
 impl Accepted {
     /// Its schema.
     pub const SCHEMA: &'static str = "consign.accepted/1";
+
+    /// What the node said of a submission of that name, length and content.
+    pub(super) fn of(
+        accepted: consign_core::session::Accepted,
+        name: String,
+        size: u64,
+        digest: Option<&BlobDigest>,
+    ) -> Accepted {
+        Accepted {
+            schema: Accepted::SCHEMA.into(),
+            id: accepted.id.to_string(),
+            seq: accepted.seq.0,
+            name,
+            new: accepted.new,
+            added: accepted.added,
+            queued: accepted.queued,
+            delivered: accepted.delivered,
+            dead: accepted.dead,
+            raised: accepted.raised,
+            size,
+            digest: digest.map(ToString::to_string).unwrap_or_default(),
+        }
+    }
 }
 
 /// A segment with its deliveries.

@@ -339,20 +339,7 @@ impl Upload {
 
     /// The answer once it is committed.
     pub(super) fn accepted(&self, accepted: Accepted) -> shapes::Accepted {
-        let digest = self.id.map(|(_, digest)| digest.to_string()).unwrap_or_default();
-        shapes::Accepted {
-            schema: shapes::Accepted::SCHEMA.into(),
-            id: accepted.id.to_string(),
-            seq: accepted.seq.0,
-            name: self.meta.name.clone(),
-            new: accepted.new,
-            added: accepted.added,
-            queued: accepted.queued,
-            delivered: accepted.delivered,
-            dead: accepted.dead,
-            raised: accepted.raised,
-            size: self.size,
-            digest,
-        }
+        let digest = self.id.as_ref().map(|(_, digest)| digest);
+        shapes::Accepted::of(accepted, self.meta.name.clone(), self.size, digest)
     }
 }

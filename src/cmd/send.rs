@@ -1,5 +1,6 @@
 //! `consign send`: files, directories or standard input into the daemon, and the wait for their arrival.
 
+mod batch;
 mod feed;
 mod hands;
 mod wait;

@@ -28,6 +28,7 @@ pub const RPC: &[Row] = &[
     row("status", "GET", "/v1/status"),
     row("peers", "GET", "/v1/peers"),
     row("accept", "POST", "/v1/segments"),
+    row("batch", "POST", "/v1/segments/batch"),
     row("index", "GET", "/v1/segments"),
     row("show", "GET", "/v1/segments/*"),
     row("content", "GET", "/v1/segments/*/content"),

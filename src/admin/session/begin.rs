@@ -103,7 +103,7 @@ impl AdminSession {
                 query(ticket, out, move |s| json(&exports::watched_files(s, &listing)?));
             }
             Route::Pickup(route) => super::pickup::ask(route, ticket, out),
-            Route::Submit(_) | Route::Act => unreachable!("its body comes first"),
+            Route::Submit(_) | Route::Batch(_) | Route::Act => unreachable!("its body comes first"),
         }
         self.task = Task::Query(ticket, route);
     }

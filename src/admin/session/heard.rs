@@ -23,6 +23,12 @@ impl AdminSession {
         match command {
             SessionCommand::Promised(promised) => self.promised(now, promised.into_inner(), out),
             SessionCommand::Refuse { transfer, refusal, retry_after, text, .. } => {
+                if let Task::Batch(batch) = &mut self.task {
+                    if batch.refused(transfer, (refusal, retry_after, text.into_owned())) {
+                        self.batch_done(now, out);
+                    }
+                    return;
+                }
                 let mine = match &mut self.task {
                     Task::Upload(upload) if upload.ticket() == transfer => {
                         upload.give_up(out);
@@ -53,6 +59,14 @@ impl AdminSession {
         if let Promise::Pickup(answer) = promise {
             return self.pickup_done(now, *answer, out);
         }
+        if let Task::Batch(batch) = &mut self.task {
+            if let Promise::Accepted { ticket, accepted } = promise
+                && batch.accepted(ticket, accepted)
+            {
+                self.batch_done(now, out);
+            }
+            return;
+        }
         let Task::Upload(upload) = &mut self.task else { return };
         match promise {
             Promise::Accept { transfer, blob, reserved, .. } if upload.ticket() == transfer => {
@@ -75,6 +89,17 @@ impl AdminSession {
             | Promise::ReceiptOk { .. }
             | Promise::Want { .. }
             | Promise::Pickup(_) => {}
+        }
+    }
+
+    /// Answers a batch once every item of it has its own answer.
+    pub(super) fn batch_done(&mut self, now: Now, out: &mut SessionOut) {
+        let Task::Batch(batch) = &self.task else { return };
+        if let Some(lines) = batch.answer() {
+            self.task = Task::Idle;
+            if self.conn.awaits_answer() {
+                self.body_of(now, 200, "application/x-ndjson", &[], &lines, out);
+            }
         }
     }
 

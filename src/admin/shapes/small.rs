@@ -131,6 +131,28 @@ pub struct Refused {
     pub message: String,
 }
 
+/// An item of a batch that is not taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RefusedItem {
+    /// `consign.refused/1`
+    pub schema: String,
+    /// Its name; empty where it could not be read.
+    pub name: String,
+    /// The status it would have had alone.
+    pub status: u16,
+    /// Stable code.
+    pub code: String,
+    /// For people.
+    pub message: String,
+    /// Seconds after which it may be tried again; null where waiting does not help.
+    pub retry_after_seconds: Option<u64>,
+}
+
+impl RefusedItem {
+    /// Its schema.
+    pub const SCHEMA: &'static str = "consign.refused/1";
+}
+
 impl Watch {
     pub(super) fn of(state: WatchState) -> Watch {
         let WatchState { dir, to, taken, waiting, error } = state;

@@ -4,6 +4,8 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::path::Path;
 
+use consign_core::limits::INLINE_MAX;
+
 use super::walk::{Item, unreadable};
 use crate::admin::shapes::Accepted;
 use crate::client::{Api, Source};
@@ -37,8 +39,45 @@ pub(super) fn submit(
     accepted.map_err(|failure| told(path, failure))
 }
 
+/// The content of a thing that is better sent together with others: a file that fits in a row of the
+/// ledger. `None` of anything else.
+pub(super) fn small(item: &Item) -> Result<Option<Vec<u8>>, Failure> {
+    let Some(path) = &item.path else { return Ok(None) };
+    let mut file = File::open(path).map_err(|e| unreadable(path, e))?;
+    let there = file.metadata().map_err(|e| unreadable(path, e))?;
+    if !there.is_file() || there.len() > INLINE_MAX as u64 {
+        return Ok(None);
+    }
+    let mut data = Vec::with_capacity(there.len() as usize);
+    let (left, most) = (there.len(), there.len());
+    let mut whole = Whole { file: &mut file, there, left };
+    let read =
+        whole.check_empty().and_then(|()| Read::take(&mut whole, most).read_to_end(&mut data));
+    let short = most - read.map_err(|e| unreadable(path, e))? as u64;
+    if short > 0 {
+        let text = format!("it became {short} bytes shorter while it was read");
+        return Err(told(path, Failure::new(Exit::Failed, "CN0622", text)));
+    }
+    Ok(Some(data))
+}
+
+/// Hands in the content of a thing that was read before.
+pub(super) fn bytes(
+    api: &mut Api,
+    item: &Item,
+    target: &str,
+    mut data: &[u8],
+    sent: &mut dyn FnMut(u64),
+) -> Result<Accepted, Failure> {
+    let accepted = api.submit(target, Source::Sized(data.len() as u64, &mut data), sent);
+    accepted.map_err(|failure| match &item.path {
+        Some(path) => told(path, failure),
+        None => failure,
+    })
+}
+
 /// Says of which file a failure of the source speaks.
-fn told(path: &Path, failure: Failure) -> Failure {
+pub(super) fn told(path: &Path, failure: Failure) -> Failure {
     match failure.code {
         "CN0620" | "CN0622" => {
             let text = format!("{} cannot be read: {}", path.display(), failure.message);

@@ -11,6 +11,7 @@ use std::time::Duration;
 use consign_core::http::encode_component;
 use consign_core::id::hex;
 
+use super::batch::{self, Answer, Batch};
 use super::walk::{Found, Item, Walk};
 use super::{SendArgs, feed, words};
 use crate::admin::shapes::{Accepted, Peer};
@@ -22,6 +23,8 @@ use crate::exit::{Exit, Failure};
 const HANDS: usize = 8;
 /// Results that may wait for an earlier one, so that lines come in order.
 const LATE_MAX: usize = 1024;
+/// Things that were found and that no connection has taken yet.
+const FOUND_MAX: usize = 1024;
 /// How often progress is shown.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -69,7 +72,7 @@ pub(super) fn hand_in(
         found: AtomicU64::new(0),
     };
     let total = if single { size(&first) } else { None };
-    let (items, taken) = sync_channel::<(usize, Item)>(2 * HANDS);
+    let (items, taken) = sync_channel::<(usize, Item)>(FOUND_MAX);
     let (reports, told) = sync_channel::<(usize, What)>(LATE_MAX);
     let taken = Mutex::new(taken);
     thread::scope(|scope| {
@@ -126,23 +129,115 @@ fn hand(
     items: &Mutex<Receiver<(usize, Item)>>,
     reports: &SyncSender<(usize, What)>,
 ) {
-    let mut api = Api::new(work.socket);
+    let mut hand = Hand { work, api: Api::new(work.socket), reports, batch: Batch::default() };
     loop {
-        let next = items.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok((i, item)) = next else { return };
+        let next = items.lock().unwrap_or_else(PoisonError::into_inner).try_recv();
+        let next = match next {
+            Ok(item) => item,
+            // Nothing is there right now: what was gathered is not kept waiting for more.
+            Err(_) if !hand.batch.is_empty() => {
+                hand.send_batch();
+                continue;
+            }
+            Err(_) => match items.lock().unwrap_or_else(PoisonError::into_inner).recv() {
+                Ok(item) => item,
+                Err(_) => return,
+            },
+        };
+        hand.take(next);
+    }
+}
+
+/// One connection, and the small things that are gathered for it.
+struct Hand<'a> {
+    work: &'a Work<'a>,
+    api: Api,
+    reports: &'a SyncSender<(usize, What)>,
+    batch: Batch,
+}
+
+impl Hand<'_> {
+    fn take(&mut self, (i, item): (usize, Item)) {
         // After a stop the queue is only emptied, so that the walk never waits to put something there.
-        if work.stop.load(Ordering::Relaxed) {
-            continue;
+        if self.work.stop.load(Ordering::Relaxed) {
+            return;
         }
+        match feed::small(&item) {
+            Ok(Some(data)) => {
+                let instance = self.work.args.again.then(instance).transpose();
+                match instance {
+                    Ok(instance) => self.batch.push(i, item, data, instance),
+                    Err(failure) => self.report(i, Err(failure)),
+                }
+                if self.batch.is_full() {
+                    self.send_batch();
+                }
+            }
+            Ok(None) => self.alone(i, &item, None),
+            Err(failure) => self.report(i, Err(failure)),
+        }
+    }
+
+    /// Hands one thing in by a request of its own; `small` is its content where that was read, and its
+    /// instance.
+    fn alone(&mut self, i: usize, item: &Item, small: Option<(&[u8], Option<String>)>) {
+        let work = self.work;
         let mut sent = |bytes| {
             work.bytes.fetch_add(bytes, Ordering::Relaxed);
         };
-        let done = target(work.args, &item.name)
-            .and_then(|target| feed::submit(&mut api, &item, &target, &mut sent));
+        let (content, named) = small.unzip();
+        let named = named
+            .flatten()
+            .map_or_else(|| work.args.again.then(instance).transpose(), |n| Ok(Some(n)));
+        let done = named.and_then(|named| {
+            let target = target(work.args, &item.name, named.as_deref());
+            match content {
+                Some(data) => feed::bytes(&mut self.api, item, &target, data, &mut sent),
+                None => feed::submit(&mut self.api, item, &target, &mut sent),
+            }
+        });
+        self.report(i, done);
+    }
+
+    fn report(&mut self, i: usize, done: Result<Accepted, Failure>) {
         let hopeless = done.as_ref().is_err_and(is_everybodys);
-        let heard = reports.send((i, What::Done(done))).is_ok();
+        let heard = self.reports.send((i, What::Done(done))).is_ok();
         if hopeless || !heard {
-            work.stop.store(true, Ordering::Relaxed);
+            self.work.stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Hands in what was gathered. What has no answer in the end is handed in by itself: that says
+    /// what is wrong with it, and handing in twice is as good as once.
+    fn send_batch(&mut self) {
+        let batch = std::mem::take(&mut self.batch);
+        let answers = match batch.len() {
+            0 | 1 => Vec::new(),
+            _ => {
+                let target = format!("/v1/segments/batch{}", attributes(self.work.args, '?'));
+                let answer = self.api.post(&target, batch.body());
+                answer.map(|lines| batch::answers(&lines)).unwrap_or_default()
+            }
+        };
+        let mut answers = answers.into_iter();
+        for (i, item, data, named) in batch.into_items() {
+            match answers.next() {
+                // One voice is enough for what is the same for all.
+                Some(Answer::Done(Err(_))) if self.work.stop.load(Ordering::Relaxed) => {}
+                Some(Answer::Done(done)) => {
+                    self.work.bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
+                    let done = done.map_err(|failure| match &item.path {
+                        Some(path) => feed::told(path, failure),
+                        None => failure,
+                    });
+                    self.report(i, done);
+                }
+                Some(Answer::Alone) | None => {
+                    if !self.work.stop.load(Ordering::Relaxed) {
+                        self.alone(i, &item, Some((&data, named)));
+                    }
+                }
+            }
         }
     }
 }
@@ -152,13 +247,34 @@ fn is_everybodys(failure: &Failure) -> bool {
     matches!(failure.exit, Exit::Unreachable | Exit::NotPermitted) || failure.code == "CN0614"
 }
 
+/// A new instance, in hex digits.
+fn instance() -> Result<String, Failure> {
+    let mut instance = [0; 16];
+    getrandom::fill(&mut instance)
+        .map_err(|e| Failure::new(Exit::Failed, "CN0625", format!("no randomness: {e}")))?;
+    Ok(hex(&instance))
+}
+
 /// The request target for a segment of that name.
-fn target(args: &SendArgs, name: &str) -> Result<String, Failure> {
+fn target(args: &SendArgs, name: &str, instance: Option<&str>) -> String {
     let mut target = String::from("/v1/segments?name=");
     encode_component(name, &mut target);
+    target.push_str(&attributes(args, '&'));
+    if let Some(instance) = instance {
+        target.push_str("&instance=");
+        target.push_str(instance);
+    }
+    target
+}
+
+/// What all things share, as a query; `first` stands before the first of it.
+fn attributes(args: &SendArgs, first: char) -> String {
+    let mut query = String::new();
     let mut add = |key: &str, value: &str| {
-        target.push_str(&format!("&{key}="));
-        encode_component(value, &mut target);
+        query.push(if query.is_empty() { first } else { '&' });
+        query.push_str(key);
+        query.push('=');
+        encode_component(value, &mut query);
     };
     for peer in &args.to {
         add("to", peer);
@@ -175,13 +291,7 @@ fn target(args: &SendArgs, name: &str) -> Result<String, Failure> {
     if let Some(expires) = args.expires {
         add("expires", &expires.as_secs().to_string());
     }
-    if args.again {
-        let mut instance = [0; 16];
-        getrandom::fill(&mut instance)
-            .map_err(|e| Failure::new(Exit::Failed, "CN0625", format!("no randomness: {e}")))?;
-        add("instance", &hex(&instance));
-    }
-    Ok(target)
+    query
 }
 
 /// Tells results in the order things were found, and progress.

@@ -39,22 +39,50 @@ fn daemon(refuse: impl Fn(&str) -> Option<Say> + Send + 'static) -> (Daemon, See
         if request.method == Method::Get {
             return Say::json(200, serde_json::to_value(Status::default()).unwrap());
         }
-        if let Some(no) = refuse(&name(&request.target)) {
-            return no;
-        }
-        keep.lock().unwrap().push((request.target.clone(), body.to_vec()));
-        let accepted = Accepted {
-            schema: Accepted::SCHEMA.into(),
-            id: blake3::hash(body).to_hex().to_string(),
-            name: name(&request.target),
-            new: true,
-            added: vec!["beta".into()],
-            size: body.len() as u64,
-            ..Accepted::default()
+        let take = |target: &str, body: &[u8]| {
+            if let Some(no) = refuse(&name(target)) {
+                return no;
+            }
+            keep.lock().unwrap().push((target.to_string(), body.to_vec()));
+            let accepted = Accepted {
+                schema: Accepted::SCHEMA.into(),
+                id: blake3::hash(body).to_hex().to_string(),
+                name: name(target),
+                new: true,
+                added: vec!["beta".into()],
+                size: body.len() as u64,
+                ..Accepted::default()
+            };
+            Say::json(201, serde_json::to_value(accepted).unwrap())
         };
-        Say::json(201, serde_json::to_value(accepted).unwrap())
+        match request.target.strip_prefix("/v1/segments/batch") {
+            Some(shared) => batch(shared, body, take),
+            None => take(&request.target, body),
+        }
     });
     (daemon, seen)
+}
+
+/// Takes a batch apart; `take` is asked about each item as if it had come alone.
+fn batch(shared: &str, mut body: &[u8], take: impl Fn(&str, &[u8]) -> Say) -> Say {
+    let mut lines = Vec::new();
+    while let Some(end) = body.iter().position(|b| *b == b'\n') {
+        let line: Value = serde_json::from_slice(&body[..end]).unwrap();
+        let size = line["size"].as_u64().unwrap() as usize;
+        let content = &body[end + 1..end + 1 + size];
+        body = &body[end + 1 + size..];
+        let name = line["name"].as_str().unwrap();
+        let target = format!("/v1/segments?name={name}{}", shared.replacen('?', "&", 1));
+        let Say::Answer(status, _, answer) = take(&target, content) else { panic!() };
+        let mut answer: Value = serde_json::from_slice(&answer).unwrap();
+        if status >= 400 {
+            answer["schema"] = json!("consign.refused/1");
+            answer["name"] = json!(name);
+            answer["status"] = json!(status);
+        }
+        lines.push(answer.to_string());
+    }
+    Say::Answer(200, Vec::new(), (lines.join("\n") + "\n").into_bytes())
 }
 
 fn sent(daemon: &Daemon, words: &[&str], json: bool) -> (Result<Exit, Failure>, Said) {
@@ -114,6 +142,39 @@ fn many_files_are_handed_in_side_by_side_and_told_in_order() {
     assert_eq!(told, names);
     let seen: BTreeSet<String> = seen.lock().unwrap().iter().map(|(t, _)| name(t)).collect();
     assert_eq!(seen.len(), 300);
+}
+
+#[test]
+fn small_files_go_together_and_large_ones_alone() {
+    let asked = Arc::new(Mutex::new(BTreeSet::new()));
+    let seen = Arc::clone(&asked);
+    let daemon = Daemon::answering(move |request: &Request, body: &[u8]| {
+        if request.method == Method::Get {
+            return Say::json(200, serde_json::to_value(Status::default()).unwrap());
+        }
+        let path = request.target.split('?').next().unwrap().to_string();
+        if path == "/v1/segments/batch" {
+            seen.lock().unwrap().insert(format!("{path} {}", request.target.contains("to=beta")));
+            // One it knows nothing of, and one that is too large for a batch of this daemon.
+            let no = json!({"schema": "consign.refused/1", "name": "b", "status": 413,
+                "code": "not_small", "message": "", "retry_after_seconds": null});
+            return Say::Answer(200, Vec::new(), format!("{no}\n").into_bytes());
+        }
+        seen.lock().unwrap().insert(format!("{} {}", name(&request.target), body.len()));
+        let accepted = Accepted { schema: Accepted::SCHEMA.into(), ..Accepted::default() };
+        Say::json(201, serde_json::to_value(accepted).unwrap())
+    });
+    let dir = daemon.dir().join("d");
+    fs::create_dir(&dir).unwrap();
+    for (name, size) in [("a", 70_000), ("b", 3), ("c", 4)] {
+        fs::write(dir.join(name), vec![b'x'; size]).unwrap();
+    }
+    let (exit, _) = sent(&daemon, &[dir.to_str().unwrap(), "--to", "beta"], true);
+    assert_eq!(exit, Ok(Exit::Done));
+    let asked = asked.lock().unwrap();
+    for alone in ["a 70000", "b 3", "c 4"] {
+        assert!(asked.contains(alone), "{asked:?}");
+    }
 }
 
 #[test]
