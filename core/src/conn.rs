@@ -209,7 +209,9 @@ impl Conn {
             return;
         }
         match &self.role {
-            Role::Dialled { site, .. } => outlet.node(Input::DialFailed { site: *site, why }),
+            Role::Dialled { site, .. } => {
+                outlet.node(Input::DialFailed { site: *site, why, reached: true });
+            }
             Role::Accepted | Role::Local { .. } => {
                 outlet.note(Note::Unwelcome { name: self.remote.clone(), why });
             }

@@ -1,5 +1,7 @@
 //! Every bound in one place, with the relations between them checked at compile time.
 
+use core::time::Duration;
+
 /// Largest frame: type byte plus body (DESIGN 3.4).
 pub const FRAME_MAX: usize = 131_072;
 /// Largest piece of content in one SEGMENT frame.
@@ -69,6 +71,10 @@ pub const ACT_BYTES: usize = 6 << 20;
 pub const ACT_PAGE: usize = 1_024;
 /// Acts that may wait for their turn.
 pub const ACTS_MAX: usize = 64;
+/// While something waits for a peer whose address nobody answers at, it is dialled again at least so often …
+pub const REDIAL: Duration = Duration::from_millis(500);
+/// … unless there are more of them than this: then all together cost what so many would.
+pub const REDIAL_PEERS: u32 = 8;
 /// Segments of one lookup.
 pub const LOOKUP_MAX: usize = 512;
 /// Peers that may wait for receipts of one segment, counted for each site they asked for.

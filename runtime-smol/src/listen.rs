@@ -242,7 +242,7 @@ pub(crate) fn dial(context: &Arc<Context>, site: SiteNo, name: String, address: 
 }
 
 fn failed(context: &Context, site: SiteNo, why: String) {
-    context.inbox.push([Entry::Input(Input::DialFailed { site, why }, None)]);
+    context.inbox.push([Entry::Input(Input::DialFailed { site, why, reached: false }, None)]);
 }
 
 async fn dialled(

@@ -267,7 +267,7 @@ pub(crate) fn dial(context: &Arc<Context>, site: SiteNo, name: String, address: 
     });
     if let Err(error) = result {
         let why = error.to_string();
-        context.inbox.push([Entry::Input(Input::DialFailed { site, why }, None)]);
+        context.inbox.push([Entry::Input(Input::DialFailed { site, why, reached: false }, None)]);
     }
 }
 
@@ -286,7 +286,9 @@ fn dialled(
         }
         Err(error) => {
             let why = format!("{address}: {error}");
-            context.inbox.push([Entry::Input(Input::DialFailed { site, why }, None)]);
+            context
+                .inbox
+                .push([Entry::Input(Input::DialFailed { site, why, reached: false }, None)]);
             context.table.remove(mailbox.id());
         }
     }

@@ -346,7 +346,10 @@ impl World {
                 let Some((number, _)) = process.and_then(|p| p.dials.remove(&attempt)) else {
                     return;
                 };
-                self.input(site, Input::DialFailed { site: number, why: why.to_string() });
+                self.input(
+                    site,
+                    Input::DialFailed { site: number, why: why.to_string(), reached: false },
+                );
             }
             NetEvent::Accepted { site, from, sock } => {
                 let stopping = self.sites[site].process.as_ref().is_none_or(|p| p.stopping);

@@ -6,13 +6,15 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::peer::Peer;
 use super::receipt::Passing;
 use super::types::{Action, Note};
 use super::{Node, Verdict};
 use crate::code::{Cause, Goodbye};
 use crate::gate::Promised;
 use crate::id::{BlobNo, ConnId, Epoch, Seq, SiteNo, TransferNo};
-use crate::limits::CREDIT_START;
+use crate::ledger::rows::State;
+use crate::limits::{CREDIT_START, REDIAL, REDIAL_PEERS};
 use crate::plant::Plant;
 use crate::schedule::Ahead;
 use crate::segment::Destinations;
@@ -306,13 +308,34 @@ impl Node {
         out.push(Action::Note(Note::Warn { code: "protocol", text }));
     }
 
-    pub(super) fn dial_failed(&mut self, now: Now, site: SiteNo, why: String) {
+    /// `reached` says whether somebody answered and the handshake failed.
+    pub(super) fn dial_failed(&mut self, now: Now, site: SiteNo, why: String, reached: bool) {
         let backoff = self.backoff();
         if let Some(peer) = self.peers.get_mut(&site) {
             peer.dialling = false;
+            peer.unanswered = !reached;
             if peer.session.is_none() {
                 peer.backs_off(now, backoff, why);
             }
+        }
+        let waits = |peer: &Peer| {
+            let states = [State::Scheduled, State::Failed];
+            states.iter().any(|state| self.stage.staged(peer.site, *state) > 0)
+        };
+        if self.peers.values().any(|peer| peer.hop() == site && waits(peer)) {
+            self.hurry(now, site);
+        }
+    }
+
+    /// Something waits for a peer: if nobody answered there, it is tried again soon.
+    pub(super) fn hurry(&mut self, now: Now, site: SiteNo) {
+        if self.peers.get(&site).is_none_or(|peer| !peer.unanswered) {
+            return;
+        }
+        let down = self.peers.values().filter(|peer| peer.unanswered).count();
+        let crowd = u32::try_from(down).unwrap_or(u32::MAX).div_ceil(REDIAL_PEERS);
+        if let Some(peer) = self.peers.get_mut(&site) {
+            peer.hurries(now, REDIAL.saturating_mul(crowd.max(1)));
         }
     }
 

@@ -217,7 +217,9 @@ impl Node {
                 let local = Conn { peer: None, allowance: 0, incoming: BTreeSet::new() };
                 self.conns.insert(conn, local);
             }
-            Input::DialFailed { site, why } => self.dial_failed(now, site, why),
+            Input::DialFailed { site, why, reached } => {
+                self.dial_failed(now, site, why, reached);
+            }
             Input::Session(conn, event) => {
                 // A dead generation is not in the table any more.
                 if self.conns.contains_key(&conn) {

@@ -75,6 +75,8 @@ pub(super) struct Peer {
     pub failures: u64,
     /// No dial before this.
     pub dial_at: Instant,
+    /// Nobody answered the last dial.
+    pub unanswered: bool,
     /// No claim before this: the peer has refused too often for want of space.
     pub claim_at: Instant,
     /// `quota` and `disk_full` refusals in a row without an ACK between.
@@ -112,6 +114,7 @@ impl Peer {
             trust: SESSION_BEGINS,
             failures: 0,
             dial_at: Instant::ZERO,
+            unanswered: false,
             claim_at: Instant::ZERO,
             full_streak: 0,
             last_error: String::new(),
@@ -192,9 +195,20 @@ impl Peer {
         self.last_error = why;
     }
 
+    /// Nobody answered there, and something waits for it: not later than `most` from now. A look costs
+    /// next to nothing, and what waits is to arrive when the peer is back, not when a long wait ends.
+    pub fn hurries(&mut self, now: Now, most: Duration) {
+        if self.unanswered && !self.held && self.session.is_none() {
+            let key = self.jitter(self.failures) % 256;
+            let early = most / 512 * u32::try_from(key).unwrap_or(0);
+            self.dial_at = self.dial_at.min(now.mono.after(most - early));
+        }
+    }
+
     /// A sign of life ends the backoff.
     pub fn is_alive(&mut self) {
         self.failures = 0;
+        self.unanswered = false;
         self.dial_at = Instant::ZERO;
     }
 

@@ -182,6 +182,9 @@ impl Node {
         self.stage.count(site, None, Some(State::Scheduled), segment.size);
         self.note_delivery(site, segment, None, Some(&row), None);
         self.becomes_due(site, seq, row, segment);
+        if let Some(hop) = self.peers.get(&site).map(|peer| peer.hop()) {
+            self.hurry(now, hop);
+        }
     }
 
     /// Content of a finished file: shared with a blob of the same digest, or a blob of its own.

@@ -46,6 +46,9 @@ pub enum Input {
         site: SiteNo,
         /// Why, for people.
         why: String,
+        /// Whether somebody answered there: it is no use to knock more often then.
+        #[cfg_attr(feature = "serde", serde(default))]
+        reached: bool,
     },
     /// An event of a session.
     Session(ConnId, SessionEvent),

@@ -34,7 +34,9 @@ impl Outlet for Log {
             Input::Opened { conn } => format!("{conn} opened"),
             Input::Session(conn, event) => format!("{conn} event {event:?}"),
             Input::Closed { conn, why } => format!("{conn} closed {why:?}"),
-            Input::DialFailed { site, why } => format!("dial {site} failed: {why}"),
+            Input::DialFailed { site, why, reached } => {
+                format!("dial {site} failed, reached {reached}: {why}")
+            }
             other => panic!("{other:?}"),
         });
     }

@@ -123,7 +123,7 @@ fn a_flush_ends_the_backoff_and_dials_at_once() {
     site.settle();
     let beta = site.site("beta");
     for _ in 0..5 {
-        site.input(Input::DialFailed { site: beta, why: "refused".into() });
+        site.input(Input::DialFailed { site: beta, why: "refused".into(), reached: false });
         site.settle();
         site.wait(Duration::from_millis(10));
     }

@@ -188,7 +188,7 @@ fn dials_at_the_longest_pause_are_not_periodic() {
         pauses.push(site.now.mono.since(last));
         last = site.now.mono;
         let peer = site.site("beta");
-        site.input(Input::DialFailed { site: peer, why: "refused".into() });
+        site.input(Input::DialFailed { site: peer, why: "refused".into(), reached: false });
     }
     let capped = &pauses[12..];
     let max = site.config.backoff_max;

@@ -163,7 +163,11 @@ fn a_peer_is_dialled_at_once_and_then_with_growing_waits() {
     let peer = site.site("beta");
     let mut waits = Vec::new();
     for _ in 0..6 {
-        site.input(Input::DialFailed { site: peer, why: "connection refused".into() });
+        site.input(Input::DialFailed {
+            site: peer,
+            why: "connection refused".into(),
+            reached: false,
+        });
         site.settle();
         let before = site.dials.len();
         let mut waited = 0;
@@ -175,7 +179,7 @@ fn a_peer_is_dialled_at_once_and_then_with_growing_waits() {
     }
     assert!(waits.is_sorted() && waits[0] >= 2 && waits[5] >= 60, "{waits:?}");
     // A sign of life ends the backoff.
-    site.input(Input::DialFailed { site: peer, why: "connection refused".into() });
+    site.input(Input::DialFailed { site: peer, why: "connection refused".into(), reached: false });
     let conn = site.connect("beta", false);
     site.settle();
     site.hello(conn, "beta");
@@ -184,6 +188,34 @@ fn a_peer_is_dialled_at_once_and_then_with_growing_waits() {
     site.input(Input::Closed { conn, why: String::new() });
     site.settle();
     assert_eq!(site.dials.len(), before + 1);
+}
+
+/// What waits for a peer arrives when it is back, not when a long wait ends.
+#[test]
+fn a_peer_that_nobody_answers_for_is_tried_often_while_something_waits_for_it() {
+    let mut site = Site::new(&["beta"]);
+    site.settle();
+    let beta = site.site("beta");
+    let fail = |site: &mut Site, reached| {
+        let why = "connection refused".into();
+        site.input(Input::DialFailed { site: beta, why, reached });
+        site.settle();
+    };
+    let next = |site: &Site| site.pump.node().next_deadline().unwrap().since(site.now.mono);
+    for _ in 0..12 {
+        fail(&mut site, false);
+    }
+    assert!(next(&site) > Duration::from_secs(60), "nothing waits: {:?}", next(&site));
+    site.queue("a", &["beta"]);
+    site.settle();
+    assert!(next(&site) <= Duration::from_millis(500), "something waits now: {:?}", next(&site));
+    for _ in 0..12 {
+        fail(&mut site, false);
+        assert!((250..=500).contains(&next(&site).as_millis()), "{:?}", next(&site));
+    }
+    // Somebody who answers and will not have us is not asked twice a second.
+    fail(&mut site, true);
+    assert!(next(&site) > Duration::from_secs(60), "{:?}", next(&site));
 }
 
 /// The handshake is done before the other side has judged our certificate: only its HELLO says that it

@@ -159,7 +159,7 @@ impl World {
         if self.sites[j].pump.is_none() {
             let site = self.site_number(from, to);
             let why = "connection refused".to_string();
-            self.sites[from].inbox.push_back(Input::DialFailed { site, why });
+            self.sites[from].inbox.push_back(Input::DialFailed { site, why, reached: false });
             return;
         }
         let (a, b) = (self.attach(from, to, true), self.attach(j, &from_name, false));

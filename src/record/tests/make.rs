@@ -340,7 +340,7 @@ variants! {
     Input: g {
         with!(g, Input::Connected { conn, identity, dialled }),
         with!(g, Input::Opened { conn }),
-        with!(g, Input::DialFailed { site, why }),
+        with!(g, Input::DialFailed { site, why, reached }),
         Input::Session(Make::make(g), Make::make(g)),
         with!(g, Input::Closed { conn, why }),
         with!(g, Input::Committed { through, space }),

@@ -33,7 +33,7 @@ impl World {
         let j = other(i);
         if self.sites[j].pump.is_none() {
             let why = "connection refused".to_string();
-            self.sites[i].inbox.push(Input::DialFailed { site: to, why });
+            self.sites[i].inbox.push(Input::DialFailed { site: to, why, reached: false });
             return Ok(());
         }
         let (here, there) = (self.sites[i].conn(0), self.sites[j].conn(0));

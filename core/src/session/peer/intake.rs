@@ -6,14 +6,12 @@ use alloc::collections::VecDeque;
 use bytes::BytesMut;
 
 use super::fault::PeerFault;
+use super::spare::{CHUNK, Spare};
 use crate::hash::{ChainFault, Checkpoint, Hasher};
 use crate::id::{BlobDigest, BlobNo, TransferNo};
 use crate::limits::ARRIVED_EVERY;
 use crate::session::{SessionEvent, SessionOut};
 use crate::store::StoreRequest;
-
-/// Bytes handed to the store at a time, at most.
-const CHUNK: usize = 256 << 10;
 
 /// One transfer's content.
 #[derive(Clone, Debug)]
@@ -70,6 +68,7 @@ impl Intake {
         &mut self,
         offset: u64,
         mut data: &[u8],
+        spare: &mut Spare,
         out: &mut SessionOut,
     ) -> Result<(), PeerFault> {
         let (transfer, size, expected) = (self.transfer, self.size, self.received());
@@ -82,23 +81,28 @@ impl Intake {
         }
         self.held = self.held.saturating_add(data.len() as u64);
         while !data.is_empty() {
-            data = self.take_piece(data, out);
+            data = self.take_piece(data, spare, out);
         }
         if offset / ARRIVED_EVERY != self.received() / ARRIVED_EVERY && !self.is_whole() {
             out.events.push(SessionEvent::Arrived { transfer, blob: self.blob });
         }
         if self.is_whole() {
-            self.flush(out);
+            self.flush(spare, out);
         }
         Ok(())
     }
 
     /// Takes as much as fits the chunk and lies before the next checkpoint; returns the rest.
-    fn take_piece<'d>(&mut self, data: &'d [u8], out: &mut SessionOut) -> &'d [u8] {
+    fn take_piece<'d>(
+        &mut self,
+        data: &'d [u8],
+        spare: &mut Spare,
+        out: &mut SessionOut,
+    ) -> &'d [u8] {
         let at = self.received();
         if self.chunk.is_empty() {
             let left = usize::try_from(self.size.saturating_sub(at)).unwrap_or(usize::MAX);
-            self.chunk.reserve(left.min(CHUNK));
+            self.chunk = spare.lend(left.min(CHUNK));
         }
         let to_checkpoint = self.every.saturating_sub(at % self.every);
         let to_checkpoint = usize::try_from(to_checkpoint).unwrap_or(usize::MAX);
@@ -108,7 +112,7 @@ impl Intake {
         self.chunk.extend_from_slice(piece);
         let checkpoint = if self.is_whole() { None } else { self.hasher.checkpoint() };
         if checkpoint.is_some() || self.chunk.len() >= CHUNK {
-            self.flush(out);
+            self.flush(spare, out);
         }
         if let Some(checkpoint) = checkpoint {
             if self.hasty {
@@ -122,9 +126,9 @@ impl Intake {
     }
 
     /// Hands what is gathered to the store.
-    pub(super) fn flush(&mut self, out: &mut SessionOut) {
+    pub(super) fn flush(&mut self, spare: &mut Spare, out: &mut SessionOut) {
         if !self.chunk.is_empty() {
-            let data = core::mem::take(&mut self.chunk).freeze();
+            let data = spare.hand_on(core::mem::take(&mut self.chunk));
             out.requests.push(StoreRequest::Write { blob: self.blob, data });
         }
     }

@@ -24,6 +24,7 @@ mod phase;
 mod probe;
 mod receiver;
 mod sender;
+mod spare;
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -218,6 +219,7 @@ impl PeerSession {
             }
             Frame::Ping(payload) => {
                 self.alive.asked(now.mono)?;
+                self.receiver.rest();
                 encode(&Frame::Pong(payload), &mut out.bytes);
             }
             Frame::Credit { transfer: TransferNo(0), bytes } => {
@@ -377,7 +379,10 @@ impl PeerSession {
         }
         match self.alive.check(now.mono) {
             Silence::Bearable => {}
-            Silence::Ask(payload) => encode(&Frame::Ping(&payload), &mut out.bytes),
+            Silence::Ask(payload) => {
+                self.receiver.rest();
+                encode(&Frame::Ping(&payload), &mut out.bytes);
+            }
             Silence::Dead => {
                 let text = format!("silent for {:?}", self.config.dead_after);
                 return self.end(Some((Goodbye::Silent, text.clone())), Some(text), out);

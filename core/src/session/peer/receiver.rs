@@ -21,12 +21,11 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use bytes::Bytes;
-
 use super::credit::Grant;
 use super::fault::PeerFault;
 use super::intake::Intake;
 use super::judge::{judge, reject};
+use super::spare::Spare;
 use crate::code::Refusal;
 use crate::id::{BlobDigest, BlobNo, ConnId, Epoch, Handle, SegmentId, TransferNo};
 use crate::plant::Plant;
@@ -77,6 +76,7 @@ pub(super) struct Receiver {
     wants: usize,
     blobs: BTreeMap<BlobNo, TransferNo>,
     plant: Option<Plant>,
+    spare: Spare,
 }
 
 impl Receiver {
@@ -94,6 +94,7 @@ impl Receiver {
             wants: 0,
             blobs: BTreeMap::new(),
             plant,
+            spare: Spare::default(),
         }
     }
 
@@ -110,6 +111,13 @@ impl Receiver {
     /// The node's word on how much may be in memory.
     pub(super) fn resize(&mut self, allowance: u64) {
         self.grant.resize(allowance);
+    }
+
+    /// Nothing happens for a while: memory for content is given up if none is under way.
+    pub(super) fn rest(&mut self) {
+        if self.is_idle() {
+            self.spare.clear();
+        }
     }
 
     /// Whether nothing is under way.
@@ -141,7 +149,7 @@ impl Receiver {
         let handle = body.map(|body| {
             self.handles = self.handles.wrapping_add(1);
             let handle = Handle { conn: self.conn, number: self.handles };
-            let data = Bytes::copy_from_slice(body);
+            let data = self.spare.copy(body);
             out.requests.push(StoreRequest::Park { handle, data });
             handle
         });
@@ -224,7 +232,7 @@ impl Receiver {
         };
         match &mut incoming.state {
             State::Receiving(intake) => {
-                intake.take(offset, data, out)?;
+                intake.take(offset, data, &mut self.spare, out)?;
                 if intake.is_whole() {
                     self.finish(transfer, out);
                 }
@@ -474,7 +482,7 @@ impl Receiver {
             if let Some(Incoming { state: State::Receiving(intake), .. }) =
                 self.open.get_mut(transfer)
             {
-                intake.flush(out);
+                intake.flush(&mut self.spare, out);
             }
         }
     }
