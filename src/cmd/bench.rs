@@ -99,7 +99,7 @@ fn latency(args: &BenchArgs, global: &Global) -> Result<Exit, Failure> {
 
 fn runtimes(args: &BenchArgs) -> Vec<Runtime> {
     match args.runtime {
-        None => vec![Runtime::Smol, Runtime::Std],
+        None => Runtime::BUILT_IN.to_vec(),
         Some(Carrier::Smol) => vec![Runtime::Smol],
         Some(Carrier::Std) => vec![Runtime::Std],
     }

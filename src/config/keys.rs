@@ -162,7 +162,8 @@ pub const KEYS: &[Key] = &[
         "name of this site, as in its certificate"),
     key(("node", "data_dir"), Kind::Path, Required,
         "where ledger and content are kept; relative paths start at this file's directory"),
-    key(("node", "runtime"), Kind::Word(&["smol", "std"]), Is("\"smol\""),
+    key(("node", "runtime"), Kind::Word(&["smol", "std"]),
+        Is(if cfg!(feature = "runtime-smol") { "\"smol\"" } else { "\"std\"" }),
         "smol: a task per connection; std: a thread per connection"),
 
     key(("listen", "peers"), Kind::Listen, Is("[\"0.0.0.0:7400\"]"),

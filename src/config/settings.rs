@@ -26,6 +26,14 @@ pub enum Runtime {
 }
 
 impl Runtime {
+    /// Those that this build has.
+    pub const BUILT_IN: &[Runtime] = &[
+        #[cfg(feature = "runtime-smol")]
+        Runtime::Smol,
+        #[cfg(feature = "runtime-std")]
+        Runtime::Std,
+    ];
+
     /// The word in the configuration.
     #[must_use]
     pub const fn word(self) -> &'static str {

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use consign_core::driver::{Ended, Running};
+use consign_core::driver::{Ended, Parts, Running};
 use consign_core::node::Note;
 
 use crate::config::{Layers, Runtime, Settings};
@@ -85,6 +85,26 @@ impl Ready {
     }
 }
 
+/// What starts a site on a runtime.
+type Carrier = fn(Parts) -> std::io::Result<Arc<dyn Running>>;
+
+fn carrier(runtime: Runtime) -> Result<Carrier, Failure> {
+    match runtime {
+        #[cfg(feature = "runtime-smol")]
+        Runtime::Smol => Ok(consign_runtime_smol::start),
+        #[cfg(feature = "runtime-std")]
+        Runtime::Std => Ok(consign_runtime_std::start),
+        #[allow(unreachable_patterns, reason = "where every runtime is built in")]
+        missing => {
+            let words: Vec<&str> = Runtime::BUILT_IN.iter().map(|r| r.word()).collect();
+            let text =
+                format!("this build has no runtime {}, only {}", missing.word(), words.join(", "));
+            let failure = Failure::new(Exit::Config, "CN0525", text);
+            Err(failure.help("set node.runtime, or install a build with both"))
+        }
+    }
+}
+
 /// A running site.
 pub struct Daemon {
     running: Arc<dyn Running>,
@@ -105,13 +125,10 @@ impl Daemon {
     pub fn start(settings: &Settings, overrides: Overrides) -> Result<Daemon, Failure> {
         let began = Instant::now();
         let service = overrides.service.clone();
+        let start = carrier(settings.runtime)?;
         let opened = open::open(settings, overrides)?;
         let open::Opened { parts, admin, socket, mut ready, watch, rereader } = opened;
-        let running = match settings.runtime {
-            Runtime::Smol => consign_runtime_smol::start(parts),
-            Runtime::Std => consign_runtime_std::start(parts),
-        };
-        let running = running.map_err(|e| {
+        let running = start(parts).map_err(|e| {
             let message = format!("the {} runtime cannot start: {e}", settings.runtime.word());
             Failure::new(Exit::Failed, "CN0514", message)
         })?;
