@@ -344,6 +344,7 @@ impl AdminSession {
             | Route::Reload
             | Route::Ping(..)
             | Route::Pending
+            | Route::Config
             | Route::Stop
             | Route::Submit(_) => self.body(now, 200, &[], &bytes, out),
         }

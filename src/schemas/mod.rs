@@ -95,6 +95,7 @@ published! {
     "consign.config-check/1", ["config check"], commands::ConfigChecked;
     "consign.config-key/1", ["config explain"], commands::ConfigKey;
     "consign.config-fmt/1", ["config fmt"], commands::ConfigLaid;
+    "consign.context/1", ["context ls", "context show", "context add", "context use", "context rm"], cmd::context::Context;
     "consign.outcome/1", ["send"], commands::Outcome;
     "consign.fetched/1", ["get"], commands::Fetched;
     "consign.client_token/1", ["pickup clients enrol"], commands::ClientToken;
@@ -110,7 +111,8 @@ published! {
     "consign.replay/1", ["replay"], commands::Replay;
     "consign.sim/1", ["sim"], commands::Sim;
     "consign.error/1", ["every command, on standard error"], plain::Failed;
-    "consign.progress/1", ["send", "get", "on standard error"], plain::Progress;
+    "consign.progress/1", ["send", "get", "ls", "audit", "deadletter", "assurance", "hold", "unhold", "release", "pickup upload",
+        "fsck", "doctor", "replay", "sim", "bench", "demo", "stop", "on standard error"], plain::Progress;
 }
 
 impl Published {
