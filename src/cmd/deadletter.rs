@@ -246,10 +246,12 @@ fn count(
 ) -> Result<Exit, Failure> {
     let mut all: BTreeMap<(String, String), Group> = BTreeMap::new();
     let mut after: Option<String> = None;
+    let (mut progress, mut seen) = (Progress::new(screen, "Counting", None), 0);
     loop {
         let target = target(args, "deadletters/groups", None, after.as_deref());
         let page: DeadletterGroups = api.json("GET", &target)?;
         for group in page.groups {
+            seen += group.count;
             let key = match by {
                 By::Reason => (group.reason.clone(), group.peer.clone()),
                 By::Peer => (group.peer.clone(), group.reason.clone()),
@@ -265,11 +267,13 @@ fn count(
                 }
             }
         }
+        progress.show(screen, 0, (seen, 0));
         after = page.next;
         if after.is_none() {
             break;
         }
     }
+    progress.done();
     let shown = all.values().map(|group| group.count).sum();
     if screen.is_json() {
         for group in all.values() {

@@ -127,6 +127,8 @@ struct Line {
 
 /// How often a JSON line may be written.
 const EVERY: Duration = Duration::from_secs(1);
+/// What is done so soon needs no bar: it would only flicker.
+const SOON: Duration = Duration::from_millis(200);
 /// How often work that tells nothing itself is looked at.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -208,6 +210,9 @@ impl Progress {
                 // Numbers and plain words are always JSON.
                 (screen.note)(&serde_json::to_string(&line).unwrap_or_default());
             }
+            return;
+        }
+        if self.began.elapsed() < SOON {
             return;
         }
         self.bar.set_position(bytes);

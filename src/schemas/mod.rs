@@ -111,7 +111,7 @@ published! {
     "consign.replay/1", ["replay"], commands::Replay;
     "consign.sim/1", ["sim"], commands::Sim;
     "consign.error/1", ["every command, on standard error"], plain::Failed;
-    "consign.progress/1", ["send", "get", "ls", "audit", "deadletter", "assurance", "hold", "unhold", "release", "pickup upload",
+    "consign.progress/1", ["send", "get", "ls", "audit", "deadletter", "assurance", "shape", "inbox", "pickup shards", "hold", "unhold", "release", "pickup upload",
         "fsck", "doctor", "replay", "sim", "bench", "demo", "stop", "on standard error"], plain::Progress;
 }
 

@@ -22,7 +22,7 @@ pub(super) struct Failed {
 pub(super) struct Progress {
     /// `consign.progress/1`
     schema: String,
-    /// What is done: `Queueing`, `Sending`, `Fetching`, `Hashing`, `Uploading`, `Listing`, `Changing`, `Checking`,
+    /// What is done: `Queueing`, `Sending`, `Fetching`, `Hashing`, `Uploading`, `Listing`, `Counting`, `Changing`, `Checking`,
     /// `Compacting`, `Packing`, `Replaying`, `Simulating`, `Measuring`, `Relaying` or `Stopping`.
     what: String,
     /// Bytes done.

@@ -206,6 +206,11 @@ fn a_demo_takes_no_name_from_a_site_and_is_made_whole_or_not_at_all() {
     assert_eq!(unserved.status.code(), Some(78), "{unserved:?}");
     assert!(String::from_utf8_lossy(&unserved.stderr).contains("consign init --demo"));
     desk.says("context rm beta");
+    // Names that cannot be written leave no sites without names.
+    let mut homeless = desk.command("init --demo");
+    let output = homeless.env("XDG_CONFIG_HOME", "/proc/self").output().expect("the binary runs");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("error[CN0592]"), "{output:?}");
+    assert!(!desk.path("consign-demo").exists());
     let said = desk.says(&format!("init --demo --listen {} tryout", desk.listen));
     assert!(said.contains("Next: consign serve --demo -c tryout "), "{said}");
     assert_eq!(desk.run("--context alpha serve --demo").status.code(), Some(2));

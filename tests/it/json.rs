@@ -233,7 +233,9 @@ impl Walk {
 
     fn contexts(&mut self) {
         let (home, config) = (self.path("home"), self.site().config());
-        let steps: [(&str, &[&str]); 5] = [
+        let demo = self.path("consign-demo");
+        let steps: [(&str, &[&str]); 6] = [
+            ("init", &["--demo", text(&demo)]),
             ("context add", &["relay", text(&config)]),
             ("context use", &["relay"]),
             ("context ls", &[]),

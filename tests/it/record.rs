@@ -133,7 +133,7 @@ impl Lives {
         let (ends, killed) = ((round % 2) as usize, round % 4 < 2);
         self.hand_in(ends, round);
         self.hand_in(1 - ends, round);
-        if round % 3 == 0 {
+        if round.is_multiple_of(3) {
             let last = self.accepted[1 - ends].last().expect("something").clone();
             self.sites[ends].arrival(&last);
         }

@@ -46,7 +46,7 @@ pub(crate) fn make(
     at: [SocketAddr; 2],
     lasts: Option<Duration>,
 ) -> Result<[(Plan, Report); 2], Failure> {
-    let [(alpha, _), (beta, _)] = SITES;
+    let (alpha, _) = SITES[0];
     let one = |i: usize, ca: Option<PathBuf>| {
         let ((name, runtime), other) = (SITES[i], 1 - i);
         init::make(&InitArgs {
@@ -61,12 +61,16 @@ pub(crate) fn make(
         })
     };
     let first = one(0, None)?;
-    let second = one(1, Some(dir.join(alpha))).inspect_err(|_| {
-        for name in [alpha, beta] {
-            let _ = std::fs::remove_dir_all(dir.join(name));
-        }
-    })?;
+    let second = one(1, Some(dir.join(alpha))).inspect_err(|_| unmake(dir))?;
     Ok([first, second])
+}
+
+/// Removes what was just made, and the directory if nothing else is in it.
+pub(crate) fn unmake(dir: &Path) {
+    for (name, _) in SITES {
+        let _ = std::fs::remove_dir_all(dir.join(name));
+    }
+    let _ = std::fs::remove_dir(dir);
 }
 
 /// What their configurations say besides: a demo is to run on small disks, and what it shows is not to be lost among
@@ -88,6 +92,9 @@ fn settings(runtime: Runtime) -> Vec<(&'static str, String)> {
 pub(crate) fn read(dir: &Path, name: &str, layers: &Layers) -> Result<Settings, Trouble> {
     Ok(config::load(&dir.join(name).join(FILE_NAME), layers)?)
 }
+
+/// Told the name of a site that has ended, how, and whether it was the last.
+pub(crate) type Tell<'t> = dyn Fn(&str, &Result<Ended, Failure>, bool) + Sync + 't;
 
 /// Both at work.
 pub(crate) struct Pair {
@@ -128,14 +135,11 @@ impl Pair {
         self.beta.stop();
     }
 
-    /// Waits for the end of both; each is told as soon as it has ended, with whether it was the last.
+    /// Waits for the end of both; each is told as soon as it has ended.
     ///
     /// # Errors
     /// The first failure of a store.
-    pub(crate) fn wait(
-        self,
-        tell: &(dyn Fn(&str, &Result<Ended, Failure>, bool) + Sync),
-    ) -> Result<(), Failure> {
+    pub(crate) fn wait(self, tell: &Tell<'_>) -> Result<(), Failure> {
         let left = std::sync::atomic::AtomicUsize::new(2);
         let one = |daemon: Daemon| {
             let name = daemon.ready().name.clone();

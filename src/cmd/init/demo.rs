@@ -29,7 +29,8 @@ pub(super) fn run(args: &InitArgs, global: &Global) -> Result<(), Failure> {
     let whole = pair::directory(&dir)?;
     let lasts = Duration::from_secs(DAYS * 86_400);
     let made = pair::make(&dir, at, Some(lasts))?;
-    contexts::change(&names, |contexts| add(contexts, &whole))?;
+    contexts::change(&names, |contexts| add(contexts, &whole))
+        .inspect_err(|_| pair::unmake(&whole))?;
     if global.json {
         for ((plan, report), (name, _)) in made.iter().zip(SITES) {
             let mut object = report.json(plan);
