@@ -73,8 +73,10 @@ enum Command {
     /// Runs a site until SIGTERM or Ctrl-C
     Serve(cmd::serve::ServeArgs),
     /// Hands segments in; they are safe on disk when it says "Queued"
+    #[command(visible_alias = "put")]
     Send(cmd::send::SendArgs),
     /// Lists segments in the order they were accepted
+    #[command(visible_alias = "index")]
     Ls(cmd::ls::LsArgs),
     /// Shows a segment: what it is, where it goes and what it waits for
     Show(cmd::show::ShowArgs),

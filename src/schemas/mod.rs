@@ -40,6 +40,7 @@ fn schema_of<T: JsonSchema>(generator: SchemaGenerator) -> Schema {
 
 published! {
     "consign.accepted/1", ["send"], shapes::Accepted;
+    "consign.would_send/1", ["send"], cmd::send::WouldSend;
     "consign.segment/1", ["ls", "show"], shapes::Segment;
     "consign.segments/1", [], shapes::Segments;
     "consign.status/1", ["status", "top"], shapes::Status;

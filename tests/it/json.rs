@@ -114,7 +114,8 @@ impl Walk {
         fs::write(&file, b"content").expect("written");
         fs::write(&late, b"too late").expect("written");
         let id = word(&self.says("send", &["--to", "beta", text(&file)]), "id");
-        self.says("send", &["--to", "beta", "--expires", "1s", text(&late)]);
+        self.says("send", &["--to", "beta", "-n", text(&file)]);
+        self.says("send", &["--to", "beta", "--limit", "1MiB", "--expires", "1s", text(&late)]);
         self.says("ls", &[]);
         self.says("show", &[&id]);
         self.says("explain", &[&id]);

@@ -11,6 +11,7 @@ use std::time::Duration;
 use consign_core::http::encode_component;
 use consign_core::id::hex;
 
+use super::pace::Pace;
 use super::walk::{Found, Item, Walk};
 use super::{SendArgs, feed, words};
 use crate::admin::shapes::{Accepted, Peer};
@@ -74,7 +75,8 @@ pub(super) fn hand_in(
     let taken = Mutex::new(taken);
     thread::scope(|scope| {
         let (work, taken) = (&work, &taken);
-        for _ in 0..if single { 1 } else { HANDS } {
+        // One after the other keeps a rate, and none waits so long that the site gives it up.
+        for _ in 0..if single || args.limit.is_some() { 1 } else { HANDS } {
             let reports = reports.clone();
             scope.spawn(move || hand(work, taken, &reports));
         }
@@ -127,6 +129,7 @@ fn hand(
     reports: &SyncSender<(usize, What)>,
 ) {
     let mut api = Api::new(work.socket);
+    let mut pace = work.args.limit.map(Pace::new);
     loop {
         let next = items.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok((i, item)) = next else { return };
@@ -138,7 +141,7 @@ fn hand(
             work.bytes.fetch_add(bytes, Ordering::Relaxed);
         };
         let done = target(work.args, &item.name)
-            .and_then(|target| feed::submit(&mut api, &item, &target, &mut sent));
+            .and_then(|target| feed::submit(&mut api, &item, &target, pace.as_mut(), &mut sent));
         let hopeless = done.as_ref().is_err_and(is_everybodys);
         let heard = reports.send((i, What::Done(done))).is_ok();
         if hopeless || !heard {
