@@ -8,6 +8,7 @@ use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::cmd;
 use crate::config::{self, Faults, Layers, Settings};
+use crate::contexts::{self, Said};
 use crate::exit::{Exit, Failure, Global};
 use crate::out;
 
@@ -32,9 +33,12 @@ struct Cli {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Everywhere")]
 struct Flags {
-    /// Configuration file, or its directory [default: $CONSIGN_CONFIG, ./consign.toml, /etc/consign]
+    /// Configuration file, or its directory [default: $CONSIGN_CONFIG, ./consign.toml, the used context, /etc/consign]
     #[arg(short, long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Name of a configuration, as `consign context` keeps it [default: $CONSIGN_CONTEXT]
+    #[arg(long, global = true, value_name = "NAME")]
+    context: Option<String>,
     /// Socket of the running site [default: listen.admin of the configuration]
     #[arg(long, global = true, value_name = "PATH", env = "CONSIGN_SOCKET")]
     socket: Option<PathBuf>,
@@ -69,8 +73,10 @@ enum Command {
     /// Runs a site until SIGTERM or Ctrl-C
     Serve(cmd::serve::ServeArgs),
     /// Hands segments in; they are safe on disk when it says "Queued"
+    #[command(visible_alias = "put")]
     Send(cmd::send::SendArgs),
     /// Lists segments in the order they were accepted
+    #[command(visible_alias = "index")]
     Ls(cmd::ls::LsArgs),
     /// Shows a segment: what it is, where it goes and what it waits for
     Show(cmd::show::ShowArgs),
@@ -126,6 +132,9 @@ enum Command {
     /// Checks, shows, explains and tidies the configuration
     #[command(subcommand)]
     Config(cmd::config::ConfigCommand),
+    /// Names configurations, so that `--context NAME` stands for `-c FILE`
+    #[command(subcommand)]
+    Context(cmd::context::ContextCommand),
     /// Shows this site's certificate, renews it; has one signed without a key leaving its machine
     #[command(subcommand)]
     Cert(cmd::cert::CertCommand),
@@ -192,16 +201,19 @@ pub fn run(args: Vec<OsString>) -> Exit {
         Color::Never => anstream::ColorChoice::Never,
     }
     .write_global();
-    let Flags { config, socket, json, verbose, quiet, .. } = cli.flags;
-    let global = Global { config, json, quiet, verbose };
+    let Flags { config, context, socket, json, verbose, quiet, .. } = cli.flags;
+    let global = Global { config, context, json, quiet, verbose };
     match dispatch(cli.command, &global, socket) {
         Ok(exit) => exit,
         Err(Trouble::Failure(failure)) => {
-            let failure = match (failure.code, &global.config) {
+            let failure = match (failure.code, &global.config, &global.context) {
                 // The same words start the site that was meant.
-                ("CN0601", Some(config)) => {
+                ("CN0601", Some(config), _) => {
                     let config = cmd::init::shown(config);
                     failure.help(format!("start it with: consign serve -c {config}"))
+                }
+                ("CN0601", None, Some(name)) => {
+                    failure.help(format!("start it with: consign --context {name} serve"))
                 }
                 _ => failure,
             };
@@ -281,7 +293,8 @@ fn dispatch(command: Command, global: &Global, socket: Option<PathBuf>) -> Resul
         Command::Inbox(args) => cmd::inbox::run(args, global, &at()?)?,
         Command::Watch(args) => cmd::watch::run(args, global, &at()?)?,
         Command::Clock(command) => cmd::clock::run(command, global, &at()?)?,
-        Command::Config(command) => cmd::config::run(&command, global)?,
+        Command::Config(command) => cmd::config::run(&command, global, at)?,
+        Command::Context(command) => cmd::context::run(&command, global)?,
         Command::Reload => cmd::reload::run(global, &at()?)?,
         Command::Stop(args) => cmd::stop::run(args, global, &at()?)?,
         Command::Fsck(args) => cmd::fsck::run(&args, global)?,
@@ -327,8 +340,21 @@ pub fn settings(global: &Global, flags: &[(&str, &str, String)]) -> Result<Setti
 /// # Errors
 /// When there is none.
 pub fn file(global: &Global) -> Result<PathBuf, Faults> {
-    let env = std::env::var_os("CONSIGN_CONFIG").filter(|v| !v.is_empty()).map(PathBuf::from);
-    config::find(global.config.as_deref(), env.as_deref())
+    said(global).choose().map(|chosen| chosen.file)
+}
+
+/// What was said about the configuration to go by.
+#[must_use]
+pub fn said(global: &Global) -> Said {
+    let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    Said {
+        config: global.config.clone(),
+        context: global.context.clone(),
+        config_variable: var("CONSIGN_CONFIG").map(PathBuf::from),
+        context_variable: var("CONSIGN_CONTEXT").map(|v| v.to_string_lossy().into_owned()),
+        contexts: contexts::file(),
+        here: PathBuf::new(),
+    }
 }
 
 /// What is said outside the file: the environment, and above it these flags (key, flag, value).

@@ -85,6 +85,8 @@ impl std::error::Error for Failure {}
 pub struct Global {
     /// `-c/--config`: the configuration file.
     pub config: Option<std::path::PathBuf>,
+    /// `--context`: the name of one.
+    pub context: Option<String>,
     /// `--json`: machine-readable output.
     pub json: bool,
     /// `-q`: no progress.

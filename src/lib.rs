@@ -8,6 +8,7 @@ pub mod client;
 pub mod cmd;
 pub mod codes;
 pub mod config;
+pub mod contexts;
 pub mod daemon;
 pub mod events;
 pub mod exit;

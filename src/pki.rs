@@ -98,11 +98,19 @@ impl Authority {
     /// # Errors
     /// When the system gives no randomness.
     pub fn new() -> Result<(Authority, Pair), Failure> {
+        Authority::lasting(AUTHORITY_LASTS)
+    }
+
+    /// The same, valid for so long.
+    ///
+    /// # Errors
+    /// As [`Authority::new`].
+    pub fn lasting(lasts: Duration) -> Result<(Authority, Pair), Failure> {
         let key = new_key()?;
         let mark = crate::tls::sha256(key.der_bytes());
         let mark = hex(mark.get(..4).unwrap_or_default());
         let mut params = CertificateParams::default();
-        validity(&mut params, AUTHORITY_LASTS);
+        validity(&mut params, lasts);
         params.distinguished_name = common_name(&format!("consign authority {mark}"));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];

@@ -31,6 +31,7 @@
 //! | `GET /v1/pickup/shard?key=FILE_ID/VERSION/SHARD@NODE` | [`pickup::lists::ShardShown`] |
 //! | `GET /v1/peers/pending` | [`shapes::PendingPeers`] |
 //! | `POST /v1/peers/{name}/ping` | [`shapes::Ping`], once the peer has answered or `wait` seconds are over |
+//! | `GET /v1/config` | what the site goes by now, as `config show` has it |
 //! | `POST /v1/reload` | [`reloads::Reloaded`], with `422` when the configuration was refused and nothing has changed |
 //! | `POST /v1/page` | [`shapes::PageLink`]: a link to the page that may retry dead letters |
 //! | `GET /` | the page ([`crate::page`]) |

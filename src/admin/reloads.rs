@@ -2,6 +2,7 @@
 //! by `status`, metrics and those who asked for a reload.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use schemars::JsonSchema;
@@ -11,6 +12,8 @@ use serde_json::json;
 use consign_core::config::{Config, SuccessCondition};
 use consign_core::http::rfc3339;
 use consign_core::time::UnixMillis;
+
+use crate::config::effective::{self, Shown};
 
 /// Most reports that wait to be fetched by whoever asked.
 const REPORTS: usize = 64;
@@ -107,6 +110,8 @@ struct State {
     /// What is wrong with certificate and key as they lie there; the last good ones are in use.
     files: String,
     reports: BTreeMap<u64, Reloaded>,
+    /// What the site goes by, as `consign.config/1`.
+    config: serde_json::Value,
 }
 
 /// Shared by all who write or see it.
@@ -126,6 +131,19 @@ impl Reloads {
         state.restart = restart.to_vec();
         state.ledger_max = node.ledger_max;
         state.condition = node.success_condition;
+    }
+
+    /// The site goes by these values from now on, those that wait for a restart as they were.
+    pub fn goes_by(&self, file: &Path, shown: &[Shown]) {
+        self.lock().config = effective::json(shown, &file.display().to_string());
+    }
+
+    /// What the site goes by.
+    pub(super) fn config(&self) -> serde_json::Value {
+        match &self.lock().config {
+            serde_json::Value::Null => effective::json(&[], ""),
+            config => config.clone(),
+        }
     }
 
     /// A reading was refused.

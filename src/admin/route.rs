@@ -51,6 +51,7 @@ pub(super) enum Route {
     Groups(DeadListing),
     Peers,
     Pending,
+    Config,
     Audit(AuditListing),
     Metrics,
     Exports(ExportListing),
@@ -103,6 +104,7 @@ pub(super) fn route(request: &Request) -> Result<Route, No> {
         (["v1", "acts"], _, true) => plain(Route::Act),
         (["v1", "peers"], true, _) => plain(Route::Peers),
         (["v1", "peers", "pending"], true, _) => plain(Route::Pending),
+        (["v1", "config"], true, _) => plain(Route::Config),
         (["v1", "peers", name, "ping"], _, true) => ping(name, target.query),
         (["v1", "deadletters"], true, _) => dead(target.query).map(Route::Dead),
         (["v1", "deadletters", "groups"], true, _) => dead(target.query).map(Route::Groups),
@@ -148,7 +150,7 @@ pub(super) fn route(request: &Request) -> Result<Route, No> {
             | ["healthz"]
             | ["readyz"]
             | ["metrics"]
-            | ["v1", "status" | "peers" | "deadletters" | "audit" | "exports" | "watched"]
+            | ["v1", "status" | "peers" | "deadletters" | "audit" | "exports" | "watched" | "config"]
             | ["v1", "assurance" | "shape" | "events"]
             | ["v1", "peers", "pending"]
             | ["v1", "assurance", _]

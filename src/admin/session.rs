@@ -360,6 +360,7 @@ impl AdminSession {
             | Route::Reload
             | Route::Ping(..)
             | Route::Pending
+            | Route::Config
             | Route::Stop
             | Route::Batch(_)
             | Route::Submit(_) => self.body(now, 200, &[], &bytes, out),

@@ -2,6 +2,7 @@
 //! something is deleted, the words of a report, and the exit code.
 
 use std::io::{BufRead, IsTerminal, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clap::Args;
@@ -9,7 +10,7 @@ use consign_core::code::Cause;
 use serde::Deserialize;
 
 use super::ls::short;
-use super::screen::Screen;
+use super::screen::{Screen, during};
 use crate::admin::acts::{ActRequest, Acted, Tally};
 use crate::admin::ledger::IdPrefix;
 use crate::client::{Api, Source};
@@ -135,19 +136,28 @@ fn digits(text: &str) -> Result<String, Failure> {
 ///
 /// # Errors
 /// When the daemon cannot be reached or refuses.
-pub(super) fn act(api: &mut Api, request: &ActRequest) -> Result<Acted, Failure> {
-    if request.ids.len() <= IDS {
-        return post(api, request);
-    }
-    let mut all: Option<Acted> = None;
-    for ids in request.ids.chunks(IDS) {
-        let part = post(api, &ActRequest { ids: ids.to_vec(), ..request.clone() })?;
-        all = Some(match all {
-            None => part,
-            Some(all) => joined(all, part),
-        });
-    }
-    Ok(all.unwrap_or_default())
+pub(super) fn act(
+    api: &mut Api,
+    request: &ActRequest,
+    screen: &mut Screen<'_>,
+) -> Result<Acted, Failure> {
+    let (told, of) = (AtomicU64::new(0), request.ids.len() as u64);
+    let look = || (0, (told.load(Ordering::Relaxed), of));
+    during(screen, "Changing", None, look, || {
+        if request.ids.len() <= IDS {
+            return post(api, request);
+        }
+        let mut all: Option<Acted> = None;
+        for ids in request.ids.chunks(IDS) {
+            let part = post(api, &ActRequest { ids: ids.to_vec(), ..request.clone() })?;
+            told.fetch_add(ids.len() as u64, Ordering::Relaxed);
+            all = Some(match all {
+                None => part,
+                Some(all) => joined(all, part),
+            });
+        }
+        Ok(all.unwrap_or_default())
+    })
 }
 
 fn post(api: &mut Api, request: &ActRequest) -> Result<Acted, Failure> {
@@ -251,9 +261,9 @@ pub(super) fn confirm(
     api: &mut Api,
     request: &ActRequest,
     verb: &str,
-    screen: &Screen<'_>,
+    screen: &mut Screen<'_>,
 ) -> Result<(), Failure> {
-    let would = act(api, &ActRequest { dry_run: true, ..request.clone() })?;
+    let would = act(api, &ActRequest { dry_run: true, ..request.clone() }, screen)?;
     if would.count == 0 {
         return Ok(());
     }

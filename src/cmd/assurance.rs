@@ -8,7 +8,7 @@ use consign_core::http::encode_component;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::screen::{Screen, standard};
+use super::screen::{Progress, Screen, standard};
 use crate::admin::assurance::{Assurance, Assurances};
 use crate::admin::shapes::{Count, Status};
 use crate::client::Api;
@@ -158,6 +158,7 @@ fn selection(
     total: &mut Total,
 ) -> Result<(), Failure> {
     let (mut after, mut rows) = (None, Vec::new());
+    let mut progress = Progress::new(screen, "Listing", None);
     loop {
         let page: Assurances = api.json("GET", &target(args, after.as_deref()))?;
         for one in &page.assurances {
@@ -168,11 +169,13 @@ fn selection(
                 rows.push(row(one));
             }
         }
+        progress.show(screen, 0, (total.segments, 0));
         after = page.next;
         if after.is_none() {
             break;
         }
     }
+    progress.done();
     if !rows.is_empty() {
         screen.line(human::table(&HEAD, &rows).trim_end());
     }

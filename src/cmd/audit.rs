@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 
-use super::screen::{Screen, standard};
+use super::screen::{Progress, Screen, standard};
 use crate::admin::lists::{Audit, Record};
 use crate::client::Api;
 use crate::exit::{Exit, Failure, Global};
@@ -39,6 +39,7 @@ fn list(
     let since = now.checked_sub(args.since).and_then(|at| at.duration_since(UNIX_EPOCH).ok());
     let since = since.map_or(0, |at| at.as_millis());
     let (mut after, mut rows) = (None, Vec::new());
+    let (mut progress, mut seen) = (Progress::new(screen, "Listing", None), 0);
     loop {
         let mut target = format!("/v1/audit?limit={PAGE}&since={since}");
         if let Some(after) = after {
@@ -52,11 +53,14 @@ fn list(
                 rows.push(row(record));
             }
         }
+        seen += page.records.len() as u64;
+        progress.show(screen, 0, (seen, 0));
         after = page.next;
         if after.is_none() {
             break;
         }
     }
+    progress.done();
     if !screen.is_json() && rows.is_empty() {
         screen.note("nothing is recorded within this time");
     } else if !screen.is_json() {

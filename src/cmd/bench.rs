@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::screen::{during, standard};
 use crate::bench::{self, Load, Plan};
 use crate::config::Runtime;
 use crate::exit::{Exit, Failure, Global};
@@ -72,7 +73,13 @@ pub fn run(args: &BenchArgs, global: &Global) -> Result<Exit, Failure> {
             out::note(text);
         }
     };
-    let report = bench::run(&plan, &say)?;
+    // For people, what it says is its progress.
+    let report = match global.json {
+        false => bench::run(&plan, &say)?,
+        true => standard(global, |screen| {
+            during(screen, "Measuring", None, || (0, (0, 0)), || bench::run(&plan, &|_| {}))
+        })?,
+    };
     if global.json {
         out::line(&report.json().to_string());
     } else {
@@ -85,7 +92,10 @@ pub fn run(args: &BenchArgs, global: &Global) -> Result<Exit, Failure> {
 fn latency(args: &BenchArgs, global: &Global) -> Result<Exit, Failure> {
     let count = args.count.unwrap_or(LATENCY_COUNT);
     for runtime in runtimes(args) {
-        let latency = bench::latency::measure(args.dir.as_deref(), runtime, count)?;
+        let latency = standard(global, |screen| {
+            let work = || bench::latency::measure(args.dir.as_deref(), runtime, count);
+            during(screen, "Measuring", None, || (0, (0, 0)), work)
+        })?;
         if global.json {
             let mut value = latency.json();
             value["schema"] = "consign.bench_latency/1".into();

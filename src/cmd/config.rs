@@ -8,6 +8,7 @@ use serde_json::json;
 use super::screen::{Screen, standard};
 use super::serve::{self, RuntimeArg};
 use crate::cli::{self, Trouble};
+use crate::client::Api;
 use crate::config::explain::{self, Topic};
 use crate::config::{self, Faults, Settings, effective, keys, schema};
 use crate::exit::{Exit, Failure, Global};
@@ -43,8 +44,11 @@ pub struct ShowArgs {
     #[arg(long)]
     pub origin: bool,
     /// As if it were given to `serve`
-    #[arg(long, value_enum, value_name = "smol|std")]
+    #[arg(long, value_enum, value_name = "smol|std", conflicts_with = "running")]
     pub runtime: Option<RuntimeArg>,
+    /// What the running site goes by, whatever the file says since
+    #[arg(long)]
+    pub running: bool,
 }
 
 /// Arguments of `config explain`.
@@ -67,9 +71,16 @@ pub struct FmtArgs {
 ///
 /// # Errors
 /// What is wrong with the configuration, or why it cannot be written.
-pub fn run(command: &ConfigCommand, global: &Global) -> Result<Exit, Trouble> {
+pub fn run(
+    command: &ConfigCommand,
+    global: &Global,
+    at: impl FnOnce() -> Result<PathBuf, Faults>,
+) -> Result<Exit, Trouble> {
     standard(global, |screen| match command {
         ConfigCommand::Check(args) => check(*args, global, screen),
+        ConfigCommand::Show(args) if args.running => {
+            Ok(running(*args, &mut Api::new(&at()?), screen)?)
+        }
         ConfigCommand::Show(args) => show(*args, global, screen),
         ConfigCommand::Explain(args) => explain(args, screen),
         ConfigCommand::Schema => {
@@ -145,6 +156,16 @@ fn show(args: ShowArgs, global: &Global, screen: &mut Screen<'_>) -> Result<Exit
         screen.object(&effective::json(&all, &name))?;
     } else {
         screen.line(effective::render(&all, &name, args.origin).trim_end());
+    }
+    Ok(Exit::Done)
+}
+
+fn running(args: ShowArgs, api: &mut Api, screen: &mut Screen<'_>) -> Result<Exit, Failure> {
+    let config: serde_json::Value = api.json("GET", "/v1/config")?;
+    if screen.is_json() {
+        screen.object(&config)?;
+    } else {
+        screen.line(effective::render_json(&config, args.origin).trim_end());
     }
     Ok(Exit::Done)
 }

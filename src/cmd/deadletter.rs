@@ -9,7 +9,7 @@ use consign_core::http::encode_component;
 
 use super::acts::{self, Chosen};
 use super::ls::short;
-use super::screen::{Screen, standard};
+use super::screen::{Progress, Screen, standard};
 use crate::admin::lists::{Deadletter, DeadletterGroups, Deadletters, Group};
 use crate::client::Api;
 use crate::exit::{Exit, Failure, Global};
@@ -123,7 +123,8 @@ fn change(
     if !sure && request.ids.is_empty() && !request.dry_run {
         acts::confirm(api, &request, action, screen)?;
     }
-    acts::told(&acts::act(api, &request)?, screen)
+    let acted = acts::act(api, &request, screen)?;
+    acts::told(&acted, screen)
 }
 
 fn target(args: &DeadArgs, path: &str, limit: Option<u64>, after: Option<&str>) -> String {
@@ -156,6 +157,7 @@ fn list(
 ) -> Result<Exit, Failure> {
     let most = if args.all { u64::MAX } else { args.limit };
     let (mut after, mut shown, mut rows): (Option<String>, u64, _) = (None, 0, Vec::new());
+    let mut progress = Progress::new(screen, "Listing", None);
     let more = loop {
         let limit = Some((most - shown).min(PAGE));
         let page: Deadletters =
@@ -168,11 +170,13 @@ fn list(
                 rows.push(row(dead, now));
             }
         }
+        progress.show(screen, 0, (shown, 0));
         after = page.next;
         if after.is_none() || shown >= most {
             break after.is_some();
         }
     };
+    progress.done();
     if !screen.is_json() && !rows.is_empty() {
         screen.line(human::table(&HEAD, &rows).trim_end());
     }
@@ -242,10 +246,12 @@ fn count(
 ) -> Result<Exit, Failure> {
     let mut all: BTreeMap<(String, String), Group> = BTreeMap::new();
     let mut after: Option<String> = None;
+    let (mut progress, mut seen) = (Progress::new(screen, "Counting", None), 0);
     loop {
         let target = target(args, "deadletters/groups", None, after.as_deref());
         let page: DeadletterGroups = api.json("GET", &target)?;
         for group in page.groups {
+            seen += group.count;
             let key = match by {
                 By::Reason => (group.reason.clone(), group.peer.clone()),
                 By::Peer => (group.peer.clone(), group.reason.clone()),
@@ -261,11 +267,13 @@ fn count(
                 }
             }
         }
+        progress.show(screen, 0, (seen, 0));
         after = page.next;
         if after.is_none() {
             break;
         }
     }
+    progress.done();
     let shown = all.values().map(|group| group.count).sum();
     if screen.is_json() {
         for group in all.values() {

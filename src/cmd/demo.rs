@@ -4,6 +4,8 @@
 //! alpha for a node that is off, and picked up when the node comes.
 
 mod items;
+pub(crate) mod pair;
+pub(crate) mod serve;
 mod shard;
 #[cfg(test)]
 mod tests;
@@ -11,7 +13,6 @@ mod watch;
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,16 +22,17 @@ use clap::Args;
 use consign_core::id::BlobDigest;
 use serde_json::json;
 
-use super::init::{self, InitArgs};
+use super::screen::{during, standard};
 use crate::admin::shapes::Accepted;
 use crate::cli::Trouble;
 use crate::client::{Api, Source};
-use crate::config::{self, Layers, Log, LogFormat, Runtime};
-use crate::daemon::{Daemon, Overrides, signals};
+use crate::config::{Layers, Log, LogFormat};
+use crate::daemon::{Daemon, signals};
 use crate::exit::{Exit, Failure, Global};
 use crate::human::{self, Align};
 use crate::{log, out};
 use items::Item;
+use pair::Pair;
 use watch::{Direction, LOOK, Live};
 
 /// Shows two sites at work: files go from one to the other and are compared there
@@ -56,7 +58,13 @@ pub fn run(args: &DemoArgs, global: &Global) -> Result<Exit, Trouble> {
     let _logging = log::start(Log { level, format: LogFormat::Text }).map_err(|e| {
         Failure::new(Exit::Failed, "CN0514", format!("a thread cannot be started: {e}"))
     })?;
-    let report = perform(args, !global.json && !global.quiet)?;
+    // For people, what it says is its progress.
+    let report = match global.json {
+        false => perform(args, !global.quiet)?,
+        true => standard(global, |screen| {
+            during(screen, "Relaying", None, || (0, (0, 0)), || perform(args, false))
+        })?,
+    };
     if global.json {
         out::line(&report.json().to_string());
     } else {
@@ -79,13 +87,13 @@ fn perform(args: &DemoArgs, talk: bool) -> Result<Report, Trouble> {
     }
     let lots = [Lot::new("alpha", "beta", there)?, Lot::new("beta", "alpha", items::returned())?];
     let sites = Sites::start(&dir)?;
-    for daemon in [&sites.alpha, &sites.beta] {
+    for daemon in [&sites.pair.alpha, &sites.pair.beta] {
         let ready = daemon.ready();
         let listen = ready.listen.first().map_or_else(String::new, ToString::to_string);
         say(&format!("{}  peers at {listen}", ready.line()));
     }
     let results = sites.relay(&lots, Live::new(talk), &say).and_then(|results| {
-        let picked = shard::perform(&sites.alpha, &dir, &sites.interrupted, &say)?;
+        let picked = shard::perform(&sites.pair.alpha, &dir, &sites.interrupted, &say)?;
         Ok((results, picked))
     });
     sites.stop()?;
@@ -93,26 +101,10 @@ fn perform(args: &DemoArgs, talk: bool) -> Result<Report, Trouble> {
     Ok(Report { dir, lots, results, picked })
 }
 
-/// A new or empty directory.
+/// A new or empty directory: the one that was given, or a temporary one.
 fn directory(given: Option<&Path>) -> Result<PathBuf, Failure> {
-    let dir = match given {
-        Some(dir) => dir.to_path_buf(),
-        None => std::env::temp_dir().join(format!("consign-demo-{}", std::process::id())),
-    };
-    let failed = |e: &dyn std::fmt::Display| {
-        Failure::new(Exit::Failed, "CN0530", format!("{} cannot be used: {e}", dir.display()))
-    };
-    if given.is_some() && dir.is_dir() {
-        let mut entries = std::fs::read_dir(&dir).map_err(|e| failed(&e))?;
-        if entries.next().is_some() {
-            return Err(failed(&"it is not empty").help("give the demo a directory of its own"));
-        }
-    } else {
-        let mut builder = std::fs::DirBuilder::new();
-        builder.mode(0o700).recursive(given.is_some());
-        builder.create(&dir).map_err(|e| failed(&e))?;
-    }
-    std::path::absolute(&dir).map_err(|e| failed(&e))
+    let own = || std::env::temp_dir().join(format!("consign-demo-{}", std::process::id()));
+    pair::directory(&given.map_or_else(own, Path::to_path_buf))
 }
 
 fn in_memory(dir: &Path) -> bool {
@@ -128,42 +120,23 @@ fn free_address() -> Result<SocketAddr, Failure> {
 
 /// The two sites.
 struct Sites {
-    alpha: Daemon,
-    beta: Daemon,
+    pair: Pair,
     interrupted: Arc<AtomicBool>,
 }
 
 impl Sites {
     fn start(dir: &Path) -> Result<Sites, Trouble> {
-        let (at_alpha, at_beta) = (free_address()?, free_address()?);
-        let make = |name: &str, listen, peer: String, ca: Option<PathBuf>| {
-            let dir = Some(dir.join(name));
-            let peer = vec![peer];
-            let name = Some(name.to_owned());
-            let args =
-                InitArgs { dir, name, listen: Some(listen), peer, ca, ..InitArgs::default() };
-            init::make(&args)
-        };
-        make("alpha", at_alpha, format!("beta={at_beta}"), None)?;
-        make("beta", at_beta, format!("alpha={at_alpha}"), Some(dir.join("alpha")))?;
-        let alpha = start_site(&dir.join("alpha"), Runtime::Smol, "127.0.0.1:0")?;
-        let beta = match start_site(&dir.join("beta"), Runtime::Std, "off") {
-            Ok(beta) => beta,
-            Err(trouble) => {
-                alpha.stop();
-                alpha.wait()?;
-                return Err(trouble);
-            }
-        };
+        pair::make(dir, [free_address()?, free_address()?], None)?;
+        let pair = Pair::start(dir, [layers("127.0.0.1:0"), layers("off")])?;
         let interrupted = Arc::new(AtomicBool::new(false));
         let flag = interrupted.clone();
         // Without it Ctrl-C ends the demo at once, which is no harm.
         let _ = signals::on_stop(move || flag.store(true, Ordering::Relaxed));
-        Ok(Sites { alpha, beta, interrupted })
+        Ok(Sites { pair, interrupted })
     }
 
     fn site(&self, name: &str) -> &Daemon {
-        if name == "alpha" { &self.alpha } else { &self.beta }
+        self.pair.site(name)
     }
 
     fn runtime(&self, name: &str) -> &'static str {
@@ -171,10 +144,8 @@ impl Sites {
     }
 
     fn stop(self) -> Result<(), Failure> {
-        self.alpha.stop();
-        self.beta.stop();
-        let ended = [self.alpha.wait(), self.beta.wait()];
-        ended.into_iter().try_for_each(|ended| ended.map(|_| ()))
+        self.pair.stop();
+        self.pair.wait(&|_, _, _| {})
     }
 
     /// Sends both lots, watches them arrive, compares.
@@ -251,17 +222,12 @@ impl Sites {
     }
 }
 
-fn start_site(dir: &Path, runtime: Runtime, pickup: &str) -> Result<Daemon, Trouble> {
+/// Nobody looks at its page, and nobody but this process picks anything up.
+fn layers(pickup: &str) -> Layers {
     let mut layers = Layers::default();
-    let mut set = |key: &str, value: &str| layers.flag(key, "consign demo", value);
-    set("node.runtime", runtime.word());
-    set("listen.web", "off");
-    set("listen.pickup", pickup);
-    // The demo is to run on small disks, too.
-    set("storage.min_free", "16MiB");
-    set("limits.ballast", "1MiB");
-    let settings = config::load(&dir.join(config::FILE_NAME), &layers)?;
-    Ok(Daemon::start(&settings, Overrides { force_fs: true, ..Overrides::default() })?)
+    layers.flag("listen.web", "consign demo", "off");
+    layers.flag("listen.pickup", "consign demo", pickup);
+    layers
 }
 
 /// What goes from one site to the other.
@@ -402,7 +368,7 @@ impl Report {
             ]
         });
         let table = human::table(&head, &rows.collect::<Vec<_>>());
-        let dir = init::shown(&self.dir);
+        let dir = super::init::shown(&self.dir);
         format!(
             "\n{table}\n{}\n\nBoth sites are in {dir}. To look around, each serve in a terminal of its \
              own:\n  consign serve -c {dir}/alpha\n  consign serve -c {dir}/beta\n  \

@@ -5,12 +5,13 @@ mod bundle;
 mod checks;
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::screen::{Screen, standard};
+use super::screen::{Screen, during, standard};
 use crate::client::Api;
 use crate::config::Faults;
 use crate::exit::{Exit, Failure, Global};
@@ -113,7 +114,15 @@ pub fn run(args: DoctorArgs, global: &Global, socket: Option<PathBuf>) -> Result
                 Ok(settings) => Some(settings.file.as_path()),
                 Err(faults) => Some(faults.file.as_path()).filter(|file| file.is_file()),
             };
-            bundle::write(path, &findings, config, api.as_mut(), args.log.as_deref())?;
+            let (got, look) = (AtomicU64::new(0), |got: &AtomicU64| got.load(Ordering::Relaxed));
+            let (log, asked) = (args.log.as_deref(), api.as_mut());
+            during(
+                screen,
+                "Packing",
+                None,
+                || (look(&got), (0, 0)),
+                || bundle::write(path, &findings, config, asked, log, &got),
+            )?;
         }
         say(&findings, screen)
     })

@@ -80,7 +80,7 @@ pub fn run(args: &FsckArgs, global: &Global) -> Result<Exit, Trouble> {
 fn place(args: &FsckArgs, global: &Global) -> Result<(PathBuf, Vec<String>), Trouble> {
     match (&args.dir, &global.config) {
         // A directory on its own: a copy needs no configuration.
-        (Some(dir), None) => Ok((dir.clone(), Vec::new())),
+        (Some(dir), None) if global.context.is_none() => Ok((dir.clone(), Vec::new())),
         (dir, _) => {
             let settings = cli::settings(global, &[])?;
             let names = settings.node.peers.iter().map(|peer| peer.name.clone()).collect();

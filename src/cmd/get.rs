@@ -67,7 +67,7 @@ fn get(args: &GetArgs, api: &mut Api, screen: &mut Screen<'_>) -> Result<Exit, F
     if !screen.is_json() {
         screen.note(&format!("Fetched   {id}  {}  {size}", file.display()));
     }
-    let released = if args.release { Some(release(api, &segment, file)?) } else { None };
+    let released = if args.release { Some(release(api, &segment, file, screen)?) } else { None };
     if screen.is_json() {
         let mut fetched = json!({
             "schema": "consign.fetched/1", "id": segment.id, "name": segment.name,
@@ -91,14 +91,19 @@ fn get(args: &GetArgs, api: &mut Api, screen: &mut Screen<'_>) -> Result<Exit, F
 }
 
 /// Lets the content go: the file that was written is durable, with its directory.
-fn release(api: &mut Api, segment: &Segment, file: &Path) -> Result<Acted, Failure> {
+fn release(
+    api: &mut Api,
+    segment: &Segment,
+    file: &Path,
+    screen: &mut Screen<'_>,
+) -> Result<Acted, Failure> {
     let request = ActRequest {
         action: "release".into(),
         ids: vec![segment.id.clone()],
         why: "get --release".into(),
         ..ActRequest::default()
     };
-    acts::act(api, &request).map_err(|failure| {
+    acts::act(api, &request, screen).map_err(|failure| {
         failure.help(format!("{} is whole; `consign release` tries again", file.display()))
     })
 }

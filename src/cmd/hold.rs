@@ -65,6 +65,7 @@ fn change(
             return Ok(Exit::NoMatch);
         }
         let request = ActRequest { force, ..request };
-        acts::told(&acts::act(&mut Api::new(socket), &request)?, screen)
+        let acted = acts::act(&mut Api::new(socket), &request, screen)?;
+        acts::told(&acted, screen)
     })
 }

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use clap::{Args, Subcommand};
 
 use super::ls::short;
-use super::screen::{Screen, standard};
+use super::screen::{Progress, Screen, standard};
 use crate::admin::exports::{Done, Export, Exports};
 use crate::client::Api;
 use crate::exit::{Exit, Failure, Global};
@@ -85,6 +85,7 @@ fn list(
 ) -> Result<Exit, Failure> {
     let mut rows = Vec::new();
     let (mut from, mut shown) = (None::<String>, 0_u64);
+    let mut progress = Progress::new(screen, "Listing", None);
     loop {
         let mut target = "/v1/exports?".to_owned();
         if all {
@@ -102,11 +103,13 @@ fn list(
                 rows.push(row(export, now));
             }
         }
+        progress.show(screen, 0, (shown, 0));
         match page.next {
             Some(next) => from = Some(next),
             None => break,
         }
     }
+    progress.done();
     if !rows.is_empty() {
         screen.line(human::table(&HEAD, &rows).trim_end());
     }

@@ -5,6 +5,7 @@
 //! new site, too, so that two sites on one machine need no editing.
 
 mod card;
+mod demo;
 mod files;
 mod join;
 mod report;
@@ -13,6 +14,7 @@ mod tests;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use consign_core::segment::is_site_name;
@@ -22,9 +24,10 @@ use crate::config::value::Kind;
 use crate::config::{self, FILE_NAME, Layers, Settings};
 use crate::exit::{Exit, Failure, Global};
 use crate::out;
-use crate::pki::{Authority, SITE_LASTS};
+use crate::pki::{AUTHORITY_LASTS, Authority, SITE_LASTS};
 use crate::tls::identity::Site;
 pub(crate) use card::Card;
+pub(crate) use demo::DEMO_DIR;
 use files::Made;
 pub(crate) use join::{CARD, promised};
 pub(crate) use report::Report;
@@ -64,6 +67,15 @@ pub struct InitArgs {
     /// Also make this site known to the one in the directory given by --ca
     #[arg(long, requires = "ca")]
     pub introduce: bool,
+    /// Makes two sites that know each other, to try things with: in DIR or ./consign-demo, alpha at --listen, beta 100 ports above
+    #[arg(long, conflicts_with_all = ["name", "ca", "pickup", "host", "peer", "join", "no_config"])]
+    pub demo: bool,
+    /// How long a new authority and the certificate last, if not as usual.
+    #[arg(skip)]
+    pub(crate) lasts: Option<Duration>,
+    /// Keys that the configuration sets besides, as TOML.
+    #[arg(skip)]
+    pub(crate) set: Vec<(&'static str, String)>,
 }
 
 /// First port for peers.
@@ -87,6 +99,8 @@ pub(crate) struct Plan {
     sibling: Option<(PathBuf, Settings)>,
     /// The site to join.
     join: Option<Card>,
+    /// Keys that the configuration sets besides, as TOML.
+    set: Vec<(&'static str, String)>,
 }
 
 /// Runs the command.
@@ -94,6 +108,9 @@ pub(crate) struct Plan {
 /// # Errors
 /// When something is there already, or an argument or the authority cannot be used.
 pub fn run(args: &InitArgs, global: &Global) -> Result<(), Failure> {
+    if args.demo {
+        return demo::run(args, global);
+    }
     let (plan, report) = make(args)?;
     if global.json {
         out::line(&report.json(&plan).to_string());
@@ -159,8 +176,8 @@ impl Plan {
             }
         }
         let listen = args.listen.or_else(|| Some(free_address(&sibling.as_ref()?.1)));
-        let (pickup, bare) = (args.pickup, args.no_config);
-        Ok(Plan { dir, name, listen, pickup, bare, peers, sibling, join })
+        let (pickup, bare, set) = (args.pickup, args.no_config, args.set.clone());
+        Ok(Plan { dir, name, listen, pickup, bare, peers, sibling, join, set })
     }
 
     fn carry_out(&self, args: &InitArgs) -> Result<Report, Failure> {
@@ -172,12 +189,12 @@ impl Plan {
         let authority = match &args.ca {
             Some(ca) => read_authority(ca, args.ca_key.as_deref())?,
             None => {
-                let (authority, pair) = Authority::new()?;
+                let (authority, pair) = Authority::lasting(args.lasts.unwrap_or(AUTHORITY_LASTS))?;
                 made.secret("ca.key", &pair.key)?;
                 authority
             }
         };
-        let pair = authority.site(&self.name, &args.host, SITE_LASTS)?;
+        let pair = authority.site(&self.name, &args.host, args.lasts.unwrap_or(SITE_LASTS))?;
         made.public("ca.pem", authority.certificate())?;
         made.secret("node.key", &pair.key)?;
         made.public("node.pem", &pair.certificate)?;
@@ -206,15 +223,20 @@ impl Plan {
         ];
         if let Some(listen) = self.listen {
             set.push(("listen.peers", format!("[\"{listen}\"]")));
-            // Sites on one machine must differ in this port, too.
-            let web = listen.port().checked_add(WEB_ABOVE).filter(|_| listen.port() != 0);
-            let web = SocketAddr::from((Ipv4Addr::LOCALHOST, web.unwrap_or(0)));
-            set.push(("listen.web", format!("\"{web}\"")));
+            set.push(("listen.web", format!("\"{}\"", Plan::page(listen))));
         }
         if let Some(pickup) = self.pickup {
             set.push(("listen.pickup", format!("\"{pickup}\"")));
         }
+        set.extend(self.set.iter().cloned());
         template::render(&set, &self.peers)
+    }
+
+    /// Where the page of a site is that listens there: sites on one machine must differ in this port, too.
+    fn page(listen: SocketAddr) -> SocketAddr {
+        let port = listen.port().checked_add(WEB_ABOVE).filter(|_| listen.port() != 0);
+        let here = Some(listen.ip()).filter(IpAddr::is_loopback);
+        SocketAddr::new(here.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)), port.unwrap_or(0))
     }
 
     /// How other sites on this machine reach this one.

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use consign_core::http::encode_component;
 
-use super::screen::{Screen, standard};
+use super::screen::{Progress, Screen, standard};
 use crate::admin::ledger::Word;
 use crate::admin::shapes::{Segment, Segments};
 use crate::client::Api;
@@ -63,6 +63,7 @@ fn list(
     let limit = if args.all { u64::MAX } else { args.limit };
     let (mut after, mut shown) = (args.after, 0);
     let mut rows = Vec::new();
+    let (mut progress, mut seen) = (Progress::new(screen, "Listing", None), 0);
     let more = loop {
         let page: Segments = api.json("GET", &target(args, after, (limit - shown).min(PAGE)))?;
         for segment in page.segments.iter().filter(|s| is_older(s, args.older, now)) {
@@ -73,12 +74,15 @@ fn list(
                 rows.push(row(segment, now));
             }
         }
+        seen += page.segments.len() as u64;
+        progress.show(screen, 0, (seen, 0));
         match page.next {
             None => break None,
             Some(next) if shown >= limit => break Some(next),
             Some(next) => after = Some(next),
         }
     };
+    progress.done();
     if !screen.is_json() && !rows.is_empty() {
         screen.line(human::table(&HEAD, &rows).trim_end());
     }

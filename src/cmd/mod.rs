@@ -8,6 +8,7 @@ pub mod cert;
 pub mod check;
 pub mod clock;
 pub mod config;
+pub mod context;
 pub mod deadletter;
 pub mod demo;
 pub mod doctor;

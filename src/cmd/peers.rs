@@ -139,7 +139,7 @@ fn request(action: &str, args: &PeerArgs) -> ActRequest {
 }
 
 fn change(request: &ActRequest, api: &mut Api, screen: &mut Screen<'_>) -> Result<Exit, Failure> {
-    let acted = acts::act(api, request)?;
+    let acted = acts::act(api, request, screen)?;
     if request.action == "forget" && acted.count > 0 {
         return acts::told(&acted, screen);
     }

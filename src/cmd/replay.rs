@@ -1,12 +1,15 @@
 //! `consign replay`: steps a fresh core over a recording.
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, Read};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
 use serde_json::json;
 
+use super::screen::{during, standard};
 use crate::exit::{Exit, Failure, Global};
 use crate::out;
 use crate::record::{Ending, Outcome, ReplayError, Replayer};
@@ -32,8 +35,15 @@ pub fn run(args: &ReplayArgs, global: &Global) -> Result<Exit, Failure> {
         let message = format!("{} cannot be read: {e}", args.file.display());
         Failure::new(Exit::Usage, "CN0703", message)
     })?;
-    let outcome =
-        replay(args, BufReader::with_capacity(1 << 16, file)).map_err(|e| failure(args, &e))?;
+    let (total, read) = (file.metadata().ok().map(|m| m.len()), Arc::new(AtomicU64::new(0)));
+    let from = Counted { file, read: read.clone() };
+    let outcome = standard(global, |screen| {
+        let look = || (read.load(Ordering::Relaxed), (0, 0));
+        during(screen, "Replaying", total, look, || {
+            replay(args, BufReader::with_capacity(1 << 16, from))
+        })
+    });
+    let outcome = outcome.map_err(|e| failure(args, &e))?;
     if global.json {
         out::line(&object(&outcome).to_string());
     } else {
@@ -42,7 +52,21 @@ pub fn run(args: &ReplayArgs, global: &Global) -> Result<Exit, Failure> {
     Ok(if outcome.is_identical() { Exit::Done } else { Exit::Failed })
 }
 
-fn replay(args: &ReplayArgs, file: BufReader<File>) -> Result<Outcome, ReplayError> {
+/// A file, and how much of it was read.
+struct Counted {
+    file: File,
+    read: Arc<AtomicU64>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let got = self.file.read(into)?;
+        self.read.fetch_add(got as u64, Ordering::Relaxed);
+        Ok(got)
+    }
+}
+
+fn replay(args: &ReplayArgs, file: BufReader<Counted>) -> Result<Outcome, ReplayError> {
     if args.any_version {
         Replayer::open_any_version(file)?.run()
     } else {

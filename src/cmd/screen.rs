@@ -1,5 +1,6 @@
 //! What a command says: data to standard output, everything else to standard error.
 
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -116,7 +117,6 @@ pub(super) struct Progress {
 #[derive(Serialize)]
 struct Line {
     schema: &'static str,
-    /// `Queueing`, `Sending` or `Fetching`.
     what: &'static str,
     bytes: u64,
     total_bytes: Option<u64>,
@@ -127,6 +127,44 @@ struct Line {
 
 /// How often a JSON line may be written.
 const EVERY: Duration = Duration::from_secs(1);
+/// What is done so soon needs no bar: it would only flicker.
+const SOON: Duration = Duration::from_millis(200);
+/// How often work that tells nothing itself is looked at.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Bytes that are done, things that are done, and things there are: 0 when nobody knows.
+pub(super) type Far = (u64, (u64, u64));
+
+/// Does work that shows nothing itself on a thread of its own; meanwhile `look` says how far it is.
+pub(super) fn during<T: Send>(
+    screen: &mut Screen<'_>,
+    what: &'static str,
+    total: Option<u64>,
+    mut look: impl FnMut() -> Far,
+    work: impl FnOnce() -> T + Send,
+) -> T {
+    let mut progress = Progress::new(screen, what, total);
+    let (tell, told) = sync_channel(1);
+    let done = std::thread::scope(|scope| {
+        let worker = scope.spawn(move || drop(tell.send(work())));
+        loop {
+            match told.recv_timeout(TICK) {
+                Ok(done) => return done,
+                Err(RecvTimeoutError::Timeout) => {
+                    let (bytes, things) = look();
+                    progress.show(screen, bytes, things);
+                }
+                // It has panicked: so does whoever asked for it.
+                Err(RecvTimeoutError::Disconnected) => match worker.join() {
+                    Err(panic) => std::panic::resume_unwind(panic),
+                    Ok(()) => unreachable!("it tells before it ends"),
+                },
+            }
+        }
+    });
+    progress.done();
+    done
+}
 
 impl Progress {
     /// `what` is the word in front; `total` the bytes there are, if known.
@@ -140,7 +178,7 @@ impl Progress {
         let form = if total.is_some() {
             "{prefix:<9} {bar:16.green/dim} {wide_msg}"
         } else {
-            "{prefix:<9} {spinner} {wide_msg}"
+            "{prefix:<9} {spinner} {elapsed}  {wide_msg}"
         };
         if let Ok(style) = ProgressStyle::with_template(form) {
             bar.set_style(style.progress_chars("█▓░"));
@@ -174,6 +212,9 @@ impl Progress {
             }
             return;
         }
+        if self.began.elapsed() < SOON {
+            return;
+        }
         self.bar.set_position(bytes);
         let rate = self.bar.per_sec();
         self.bar.set_message(message(bytes, self.total, rate as u64, self.bar.eta(), things));
@@ -204,11 +245,18 @@ fn message(
             let (part, all) = (human::bytes(bytes), human::bytes(total));
             text.push_str(&format!("{percent:>3} %  {part} of {all}"));
         }
-        None => text.push_str(&human::bytes(bytes)),
+        None if bytes > 0 => text.push_str(&human::bytes(bytes)),
+        None => {}
     }
-    if of > 1 {
-        text.push_str(&format!("  {done} of {of}"));
+    let things = match (done, of) {
+        (0, 0) | (_, 1) => String::new(),
+        (done, 0) => human::thousands(done),
+        (done, of) => format!("{done} of {of}"),
+    };
+    if !text.is_empty() && !things.is_empty() {
+        text.push_str("  ");
     }
+    text.push_str(&things);
     if rate > 0 {
         text.push_str(&format!("  {}", human::rate(rate)));
         if total.is_some_and(|total| bytes < total) {
@@ -229,10 +277,57 @@ mod tests {
         let text = message(812 * mib, Some(1229 * mib), 310 * mib, eta, (0, 1));
         assert_eq!(text, " 66 %  812 MiB of 1.2 GiB  310 MiB/s  eta 1.0 s");
         assert_eq!(message(gib, None, 0, eta, (0, 1)), "1.0 GiB");
+        assert_eq!(message(0, None, 0, eta, (0, 0)), "");
+        assert_eq!(message(0, None, 0, eta, (12_345, 0)), "12,345");
+        assert_eq!(message(0, None, 0, eta, (3, 7)), "3 of 7");
         assert_eq!(message(0, Some(0), 0, eta, (3, 7)), "100 %  0 B of 0 B  3 of 7");
         assert_eq!(
             message(mib, Some(mib), mib, eta, (7, 7)),
             "100 %  1.0 MiB of 1.0 MiB  7 of 7  1.0 MiB/s"
         );
+    }
+
+    #[test]
+    fn a_line_is_written_after_a_second_and_then_once_a_second() {
+        let ((), heard) = said(true, |screen| {
+            let mut progress = Progress::new(screen, "Checking", None);
+            progress.show(screen, 1, (1, 0));
+            progress.began = Instant::now().checked_sub(EVERY).expect("a second ago");
+            progress.show(screen, 2, (2, 0));
+            progress.show(screen, 3, (3, 0));
+            progress.last = Instant::now().checked_sub(EVERY);
+            progress.show(screen, 4, (4, 0));
+        });
+        let lines: Vec<serde_json::Value> =
+            heard.notes.iter().map(|note| serde_json::from_str(note).expect("JSON")).collect();
+        assert_eq!(lines.len(), 2, "{heard:?}");
+        for (line, bytes) in lines.iter().zip([2, 4]) {
+            assert_eq!(crate::schemas::tests::wrong(line), [""; 0]);
+            assert_eq!((&line["bytes"], &line["of"]), (&bytes.into(), &0.into()));
+        }
+    }
+
+    #[test]
+    fn work_that_tells_nothing_is_looked_at_until_it_is_done() {
+        let (look, looked) = sync_channel(8);
+        let work = move || looked.iter().take(2).sum::<u64>();
+        let mut looks = 0;
+        let (sum, _) = said(true, |screen| {
+            let look = || {
+                looks += 1;
+                let _ = look.try_send(looks);
+                (looks, (0, 0))
+            };
+            during(screen, "Packing", None, look, work)
+        });
+        assert_eq!(sum, 3, "it ended by what the second look told it");
+    }
+
+    #[test]
+    fn a_panic_of_the_work_is_the_commands() {
+        let panicked = std::panic::catch_unwind(|| {
+            said(true, |screen| during(screen, "Packing", None, || (0, (0, 0)), || panic!("gone")))
+        });
+        assert!(panicked.is_err());
     }
 }

@@ -1,8 +1,10 @@
 //! `consign send`: files, directories or standard input into the daemon, and the wait for their arrival.
 
 mod batch;
+mod dry;
 mod feed;
 mod hands;
+mod pace;
 mod wait;
 mod walk;
 mod words;
@@ -12,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use consign_core::segment::{Class, is_site_name};
+
+pub use dry::WouldSend;
 
 use super::screen::{Screen, standard};
 use crate::admin::shapes::Status;
@@ -51,6 +55,18 @@ pub struct SendArgs {
     /// Sends it once more although it was sent before
     #[arg(long)]
     pub again: bool,
+    /// No faster than this a second, such as 2MiB; at least 16KiB
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub limit: Option<u64>,
+    /// Says what would be sent and sends nothing
+    #[arg(short = 'n', long, conflicts_with_all = ["wait", "limit"])]
+    pub dry_run: bool,
+}
+
+fn rate(text: &str) -> Result<u64, String> {
+    let rate = crate::config::units::parse_size(text)?;
+    let slowest = "it is slower than 16KiB a second, at which a site may give up waiting";
+    if rate < pace::SLOWEST { Err(slowest.into()) } else { Ok(rate) }
 }
 
 fn peer(text: &str) -> Result<String, String> {
@@ -112,6 +128,9 @@ fn send(args: &SendArgs, socket: &Path, screen: &mut Screen<'_>) -> Result<Exit,
     if status.stopping {
         let text = format!("{} is stopping and takes nothing more", status.name);
         return Err(Failure::new(Exit::TryLater, "CN0610", text));
+    }
+    if args.dry_run {
+        return dry::run(args, &status.peers, screen);
     }
     let mut tally = hands::hand_in(args, socket, &status.peers, screen)?;
     if tally.accepted == 0 && tally.failed == 0 {

@@ -25,6 +25,9 @@ pub struct ServeArgs {
     /// Write down all decisions, for `consign replay`: a new file, or a folder for files of its own naming
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
+    /// Runs both sites of `consign init --demo`: those in ./consign-demo, or in the directory given by -c
+    #[arg(long, conflicts_with_all = ["runtime", "record", "force_fs"])]
+    pub demo: bool,
 }
 
 /// The runtimes, as they are given on the command line.
@@ -71,6 +74,9 @@ pub(super) fn flags(
 /// # Errors
 /// When the site cannot start, or its store fails.
 pub fn run(args: &ServeArgs, global: &Global) -> Result<Exit, Trouble> {
+    if args.demo {
+        return super::demo::serve::run(global);
+    }
     // Before anything else is opened.
     let sockets = Sockets::from_env()?;
     let flags = flags(args.runtime, global);

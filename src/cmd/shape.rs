@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::screen::{Screen, standard};
+use super::screen::{Progress, Screen, standard};
 use crate::admin::shape::{LIMITS, PeerShape, Shape};
 use crate::client::Api;
 use crate::exit::{Exit, Failure, Global};
@@ -29,7 +29,7 @@ pub fn run(args: ShapeArgs, global: &Global, socket: &Path) -> Result<Exit, Fail
 }
 
 fn show(args: &ShapeArgs, api: &mut Api, screen: &mut Screen<'_>) -> Result<Exit, Failure> {
-    let mut shape = whole(api)?;
+    let mut shape = whole(api, screen)?;
     if let Some(name) = &args.peer {
         shape.peers.retain(|peer| peer.peer == *name);
     }
@@ -45,9 +45,10 @@ fn show(args: &ShapeArgs, api: &mut Api, screen: &mut Screen<'_>) -> Result<Exit
 }
 
 /// All slices in one.
-fn whole(api: &mut Api) -> Result<Shape, Failure> {
+fn whole(api: &mut Api, screen: &mut Screen<'_>) -> Result<Shape, Failure> {
     let mut peers: BTreeMap<String, PeerShape> = BTreeMap::new();
     let mut target = "/v1/shape".to_string();
+    let (mut progress, mut counted) = (Progress::new(screen, "Counting", None), 0);
     loop {
         let slice: Shape = api.json("GET", &target)?;
         for more in slice.peers {
@@ -57,13 +58,16 @@ fn whole(api: &mut Api) -> Result<Shape, Failure> {
                 total: 0,
             });
             sum.total += more.total;
+            counted += more.total;
             for (sum, count) in sum.counts.iter_mut().zip(more.counts) {
                 *sum += count;
             }
         }
+        progress.show(screen, 0, (counted, 0));
         match slice.next {
             Some(next) => target = format!("/v1/shape?after={next}"),
             None => {
+                progress.done();
                 let peers = peers.into_values().collect();
                 return Ok(Shape { schema: slice.schema, limits: slice.limits, peers, next: None });
             }

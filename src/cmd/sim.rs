@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use consign_core::plant::Plant;
 
+use super::screen::{during, standard};
 use crate::cli::VERSION;
 use crate::exit::{Exit, Failure, Global};
 use crate::out;
@@ -287,14 +288,17 @@ fn run_all(args: &SimArgs, first: u64, global: &Global) -> Result<Sum, Failure> 
             }
             let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
             sum.add(ended?, begun.elapsed());
-            tell::progress(sum.seeds, args.seeds, global);
         }
     };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..jobs.max(1)).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().try_for_each(|thread| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    let all = || {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..jobs.max(1)).map(|_| scope.spawn(work)).collect();
+            threads.into_iter().try_for_each(|thread| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
         })
-    })?;
+    };
+    let look = || (0, (sum.lock().unwrap_or_else(PoisonError::into_inner).seeds, args.seeds));
+    standard(global, |screen| during(screen, "Simulating", None, look, all))?;
     Ok(sum.into_inner().unwrap_or_else(PoisonError::into_inner))
 }

@@ -95,6 +95,7 @@ pub(super) fn text(
             human::thousands(all)
         ),
     };
+    let restart = format!("needs restart: {}", status.reload.restart.join(", "));
     let words = [
         (status.stopping, "stopping"),
         (status.clock_held, "clock stepped, nothing expires: consign clock confirm"),
@@ -105,6 +106,7 @@ pub(super) fn text(
             status.reload.at.is_some() && !status.reload.ok,
             "the last reload was refused: consign config check",
         ),
+        (!status.reload.restart.is_empty(), restart.as_str()),
         (!status.certificate_files.is_empty(), status.certificate_files.as_str()),
     ];
     for (_, word) in words.iter().filter(|(is, _)| *is) {

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::screen::{Screen, standard};
+use super::screen::{Progress, Screen, standard};
 use crate::admin::shapes::{Status, Stopping};
 use crate::client::Api;
 use crate::exit::{Exit, Failure, Global};
@@ -40,9 +40,13 @@ pub fn run(args: StopArgs, global: &Global, socket: &Path) -> Result<Exit, Failu
         let stopping = stop(&mut Api::new(socket), screen)?;
         if args.wait {
             let timeout = args.timeout.unwrap_or(Duration::from_secs(60));
-            wait(&stopping, Instant::now() + timeout, || {
+            let mut progress = Progress::new(screen, "Stopping", None);
+            let waited = wait(&stopping, Instant::now() + timeout, || {
+                progress.show(screen, 0, (0, 0));
                 Api::new(socket).json::<Status>("GET", "/v1/status").map(drop)
-            })?;
+            });
+            progress.done();
+            waited?;
             screen.note("Stopped");
         }
         Ok(Exit::Done)

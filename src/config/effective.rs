@@ -217,6 +217,36 @@ pub fn render(all: &[Shown], file: &str, origin: bool) -> String {
     out
 }
 
+/// What [`json`] has made, as a file again, as [`render`] writes it.
+#[must_use]
+pub fn render_json(config: &Json, origin: bool) -> String {
+    let (mut out, mut last) = (String::new(), "");
+    let file = config["file"].as_str().unwrap_or_default();
+    for key in config["keys"].as_array().into_iter().flatten() {
+        let text = |name: &str| key[name].as_str();
+        let (section, name) = text("key").and_then(|key| key.rsplit_once('.')).unwrap_or_default();
+        if section != last {
+            let blank = if out.is_empty() { "" } else { "\n" };
+            out += &match section.split_once('[') {
+                Some((section, _)) => format!("{blank}[[{section}]]\n"),
+                None => format!("{blank}[{section}]\n"),
+            };
+            last = section;
+        }
+        let line = match text("value") {
+            Some(value) => format!("{name} = {value}"),
+            None => format!("# {name} is not set"),
+        };
+        let from = match (key["line"].as_u64(), text("given")) {
+            (Some(line), _) => format!("{file}:{line}"),
+            (None, Some(given)) => given.to_owned(),
+            (None, None) => "default".into(),
+        };
+        out += &if origin { format!("{line:<44}  # {from}\n") } else { format!("{line}\n") };
+    }
+    out
+}
+
 /// The same for programs: one object.
 #[must_use]
 pub fn json(all: &[Shown], file: &str) -> Json {

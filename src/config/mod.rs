@@ -39,32 +39,17 @@ pub const FILE_NAME: &str = "consign.toml";
 /// Where the file is looked for last.
 pub const SYSTEM_FILE: &str = "/etc/consign/consign.toml";
 
-/// Finds the configuration file: the one given, `$CONSIGN_CONFIG`, `./consign.toml`, then the system's.
-/// A directory stands for the `consign.toml` in it.
+/// The configuration file at a path that was named; a directory stands for the `consign.toml` in it.
 ///
 /// # Errors
-/// When a file that was named is not there, or none is anywhere.
-pub fn find(given: Option<&Path>, env: Option<&Path>) -> Result<PathBuf, Faults> {
-    let named = given.map(|path| (path, "-c")).or(env.map(|path| (path, "$CONSIGN_CONFIG")));
-    if let Some((path, how)) = named {
-        let file = if path.is_dir() { path.join(FILE_NAME) } else { path.to_path_buf() };
-        if file.is_file() {
-            return Ok(file);
-        }
-        let message = format!("there is no configuration at {} (from {how})", file.display());
-        let help = "`consign init DIR` makes one";
-        return Err(Faults::whole(PathBuf::new(), Code::Unreadable, message, help));
+/// When it is not there; `how` says who named it.
+pub fn named(path: &Path, how: &str) -> Result<PathBuf, Faults> {
+    let file = if path.is_dir() { path.join(FILE_NAME) } else { path.to_path_buf() };
+    if file.is_file() {
+        return Ok(file);
     }
-    for place in [FILE_NAME, SYSTEM_FILE] {
-        if Path::new(place).is_file() {
-            return Ok(place.into());
-        }
-    }
-    let message = format!(
-        "no configuration: neither -c nor $CONSIGN_CONFIG is given, and there is no ./{FILE_NAME} \
-         and no {SYSTEM_FILE}"
-    );
-    let help = "`consign init` makes one here; `-c FILE` names one elsewhere";
+    let message = format!("there is no configuration at {} (from {how})", file.display());
+    let help = "`consign init DIR` makes one";
     Err(Faults::whole(PathBuf::new(), Code::Unreadable, message, help))
 }
 

@@ -98,18 +98,19 @@ pub fn reference() -> String {
          Made from the table in `src/config/keys.rs`; a test keeps the two alike. The file is TOML; sizes and\n\
          durations are strings with units (`\"5GiB\"`, `\"90s\"`, `\"1h 30m\"`); `none` means no limit where it is\n\
          allowed, and 0 never does. Relative paths start at the directory of the file. The file is looked for at\n\
-         `-c`, `$CONSIGN_CONFIG`, `./consign.toml`, `/etc/consign/consign.toml`. A variable\n\
+         `-c`, `--context`, `$CONSIGN_CONFIG`, `$CONSIGN_CONTEXT`, `./consign.toml`, the context of `consign context use`,\n\
+         `/etc/consign/consign.toml`, and the first of them that is said or there counts. A variable\n\
          `CONSIGN_<SECTION>_<KEY>` (such as `CONSIGN_STORAGE_MAX_BYTES`) wins over the file, a flag over both.\n\
          Every fault is shown in one run, and a configuration with a fault is not taken at all (exit 78).\n\n\
          | command | does |\n|---|---|\n\
          | `consign config check` | every fault with line, column and what was probably meant; certificates and key are judged too, unless `--no-files` |\n\
-         | `consign config show` | what `serve` would go by, as a file; `--origin` says where each value came from |\n\
+         | `consign config show` | what `serve` would go by, as a file; `--origin` says where each value came from; `--running` is what the running site goes by |\n\
          | `consign config explain KEY` | what a key or section means, what it takes, its default and its variable |\n\
          | `consign config schema` | JSON Schema of the file, for editors: `#:schema ./consign.schema.json` |\n\
          | `consign reload` | the running site reads the file again (also at SIGHUP): all of it holds from then on, or nothing changes |\n\
          | `consign config fmt` | usual order and spacing, no comment lost; `--check` only says whether there is something to do |\n\n\
          Column *change* says when another value holds: after a `reload`, or at the next start (`restart`). A reload that finds keys of the second\n\
-         kind changed names them and leaves them as they are. What was decided by the old values stays decided: a limit below what is\n\
+         kind changed names them (`needs restart: …`, also in `consign status`) and leaves them as they are, as `config show --running` says. What was decided by the old values stays decided: a limit below what is\n\
          in use refuses what is new and deletes nothing, and times that were set for a segment stay set.\n\n\
          Certificate, key and authorities are read again at every reload, and by themselves a few seconds after their files change. While they do\n\
          not fit together, as half-way through a renewal, the last good ones stay in use (CN0314, `status`). New sessions show the new certificate.\n\

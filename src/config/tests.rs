@@ -13,7 +13,7 @@ use super::keys::{self, Fallback, KEYS, SECTIONS};
 use super::units::{millis, size};
 use super::value::{Kind, Value};
 use super::walk::default_of;
-use super::{Code, Faults, Layers, Runtime, Settings, find, load, parse, template};
+use super::{Code, Faults, Layers, Runtime, Settings, load, named, parse, template};
 
 const GOOD: &str = r#"
 [node]
@@ -399,13 +399,13 @@ fn the_template_is_a_good_configuration() {
 }
 
 #[test]
-fn files_are_found_in_order() {
+fn a_directory_stands_for_the_file_in_it() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("consign.toml");
     std::fs::write(&file, GOOD).expect("written");
-    assert_eq!(find(Some(dir.path()), None), Ok(file.clone()));
-    assert_eq!(find(None, Some(&file)), Ok(file.clone()));
-    let missing = find(Some(&dir.path().join("other.toml")), Some(&file)).expect_err("not there");
+    assert_eq!(named(dir.path(), "-c"), Ok(file.clone()));
+    assert_eq!(named(&file, "-c"), Ok(file.clone()));
+    let missing = named(&dir.path().join("other.toml"), "-c").expect_err("not there");
     assert!(missing.render(false).contains("from -c"), "{missing}");
     assert!(load(&file, &Layers::default()).is_ok());
     std::fs::write(&file, b"\xff").expect("written");

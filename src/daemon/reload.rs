@@ -154,6 +154,7 @@ impl Rereader {
         let text = config::read(&settings.file).unwrap_or_default();
         let shown = effective(&settings.file, &text, &layers).unwrap_or_default();
         reloads.taken(wall(), &settings.node, &[]);
+        reloads.goes_by(&settings.file, &shown);
         reloads.certificates(described(&loaded.shown));
         let now = Present {
             settings: settings.clone(),
@@ -303,6 +304,7 @@ impl Inner {
         log::set_level(settings.log.level);
         (self.apply)(&settings);
         self.reloads.taken(wall(), &settings.node, &report.restart);
+        self.reloads.goes_by(&settings.file, &shown);
         let config = settings.node.clone();
         (now.settings, now.shown, now.stamps) = (settings, shown, stamps);
         (now.problem, now.refused) = (None, None);

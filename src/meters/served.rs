@@ -55,6 +55,7 @@ pub const RPC: &[Row] = &[
     row("page_link", "POST", "/v1/page"),
     row("page_session", "POST", "/v1/page/session"),
     row("reload", "POST", "/v1/reload"),
+    row("config", "GET", "/v1/config"),
     row("peers_pending", "GET", "/v1/peers/pending"),
     row("peer_ping", "POST", "/v1/peers/*/ping"),
     row("stop", "POST", "/v1/stop"),

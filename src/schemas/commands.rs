@@ -118,6 +118,9 @@ shapes! {
         introduced: bool,
         /// The section that makes it known to others.
         known_peer_lines: String,
+        /// With `--demo`: the name that was saved for it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        context: Option<String>,
     }
     /// A peer.
     Named {

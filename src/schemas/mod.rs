@@ -41,6 +41,7 @@ fn schema_of<T: JsonSchema>(generator: SchemaGenerator) -> Schema {
 published! {
     "consign.accepted/1", ["send"], shapes::Accepted;
     "consign.refused/1", [], shapes::RefusedItem;
+    "consign.would_send/1", ["send"], cmd::send::WouldSend;
     "consign.segment/1", ["ls", "show"], shapes::Segment;
     "consign.segments/1", [], shapes::Segments;
     "consign.status/1", ["status", "top"], shapes::Status;
@@ -96,6 +97,7 @@ published! {
     "consign.config-check/1", ["config check"], commands::ConfigChecked;
     "consign.config-key/1", ["config explain"], commands::ConfigKey;
     "consign.config-fmt/1", ["config fmt"], commands::ConfigLaid;
+    "consign.context/1", ["context ls", "context show", "context add", "context use", "context rm"], cmd::context::Context;
     "consign.outcome/1", ["send"], commands::Outcome;
     "consign.fetched/1", ["get"], commands::Fetched;
     "consign.client_token/1", ["pickup clients enrol"], commands::ClientToken;
@@ -111,7 +113,8 @@ published! {
     "consign.replay/1", ["replay"], commands::Replay;
     "consign.sim/1", ["sim"], commands::Sim;
     "consign.error/1", ["every command, on standard error"], plain::Failed;
-    "consign.progress/1", ["send", "get", "on standard error"], plain::Progress;
+    "consign.progress/1", ["send", "get", "ls", "audit", "deadletter", "assurance", "shape", "inbox", "pickup shards", "hold", "unhold", "release", "pickup upload",
+        "fsck", "doctor", "replay", "sim", "bench", "demo", "stop", "on standard error"], plain::Progress;
 }
 
 impl Published {

@@ -22,7 +22,8 @@ pub(super) struct Failed {
 pub(super) struct Progress {
     /// `consign.progress/1`
     schema: String,
-    /// `Queueing`, `Sending` or `Fetching`.
+    /// What is done: `Queueing`, `Sending`, `Fetching`, `Hashing`, `Uploading`, `Listing`, `Counting`, `Changing`, `Checking`,
+    /// `Compacting`, `Packing`, `Replaying`, `Simulating`, `Measuring`, `Relaying` or `Stopping`.
     what: String,
     /// Bytes done.
     bytes: u64,
@@ -30,7 +31,7 @@ pub(super) struct Progress {
     total_bytes: Option<u64>,
     /// Things done.
     done: u64,
-    /// Things there are.
+    /// Things there are; 0 when nobody knows.
     of: u64,
     /// Since when, in seconds.
     seconds: u64,

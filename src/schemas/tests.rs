@@ -43,7 +43,12 @@ fn commands_lead_to_their_schemas() {
     let ids = |what: &str| of(what).map(|published| published.id).collect::<Vec<_>>();
     assert_eq!(ids("consign.event/1"), ["consign.event/1"]);
     assert_eq!(ids("explain"), ["consign.code/1", "consign.explanation/1"]);
-    let of_deadletter = ["consign.deadletter/1", "consign.deadletter_group/1", "consign.act/1"];
+    let of_deadletter = [
+        "consign.deadletter/1",
+        "consign.deadletter_group/1",
+        "consign.act/1",
+        "consign.progress/1",
+    ];
     assert_eq!(ids("deadletter"), of_deadletter);
     assert_eq!(ids("dead"), [""; 0]);
     // Every command that is named is one.

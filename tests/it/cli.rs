@@ -27,6 +27,14 @@ fn a_wrong_command_line_is_answered_with_what_was_meant() {
 }
 
 #[test]
+fn the_words_of_operations_are_commands_too() {
+    for (word, command) in [("put", "send"), ("index", "ls")] {
+        let help = |word: &str| consign().args([word, "--help"]).output().expect("it runs").stdout;
+        assert_eq!(help(word), help(command), "{word}");
+    }
+}
+
+#[test]
 fn help_and_version_are_answers() {
     for (args, words) in [(["--help"], "Exit codes"), (["--version"], env!("CARGO_PKG_VERSION"))] {
         let output = consign().args(args).output().expect("the binary runs");

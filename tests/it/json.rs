@@ -114,7 +114,8 @@ impl Walk {
         fs::write(&file, b"content").expect("written");
         fs::write(&late, b"too late").expect("written");
         let id = word(&self.says("send", &["--to", "beta", text(&file)]), "id");
-        self.says("send", &["--to", "beta", "--expires", "1s", text(&late)]);
+        self.says("send", &["--to", "beta", "-n", text(&file)]);
+        self.says("send", &["--to", "beta", "--limit", "1MiB", "--expires", "1s", text(&late)]);
         self.says("ls", &[]);
         self.says("show", &[&id]);
         self.says("explain", &[&id]);
@@ -231,6 +232,25 @@ impl Walk {
         self.says_alone("cert request", &["-c", text(&made)]);
     }
 
+    fn contexts(&mut self) {
+        let (home, config) = (self.path("home"), self.site().config());
+        let demo = self.path("consign-demo");
+        let steps: [(&str, &[&str]); 6] = [
+            ("init", &["--demo", text(&demo)]),
+            ("context add", &["relay", text(&config)]),
+            ("context use", &["relay"]),
+            ("context ls", &[]),
+            ("context show", &["--context", "relay"]),
+            ("context rm", &["relay"]),
+        ];
+        for (command, more) in steps {
+            let mut run = consign();
+            run.env("XDG_CONFIG_HOME", &home).args(command.split(' ')).args(more).arg("--json");
+            let output = run.output().expect("the binary runs");
+            assert!(!self.looked_at(command, &output).is_empty(), "{command}: {output:?}");
+        }
+    }
+
     fn without_a_site(&mut self) {
         let [man, schemas, demo, trace] =
             ["man", "schemas", "demo", "trace.jsonl"].map(|name| self.path(name));
@@ -268,6 +288,7 @@ fn every_command_says_what_it_prints() {
     walk.site_itself();
     walk.shards();
     walk.certificates();
+    walk.contexts();
     walk.without_a_site();
     walk.says("stop", &["--wait"]);
     walk.relay.site.wait();

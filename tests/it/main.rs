@@ -6,6 +6,7 @@ mod config;
 mod damage;
 mod deadletters;
 mod deliver;
+mod demo;
 mod disk;
 mod events;
 mod eyes;

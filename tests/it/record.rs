@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -79,6 +80,121 @@ fn what_real_sites_did_is_done_again_to_the_byte() {
         }
         a_change_is_found(&files[0]);
     }
+}
+
+/// How long the run of many lives goes on: `CONSIGN_RECORD_MINUTES`, or until each kind of end was seen twice.
+fn is_long_enough(begun: Instant, rounds: u64) -> bool {
+    match std::env::var("CONSIGN_RECORD_MINUTES") {
+        Ok(minutes) => {
+            let minutes: u64 = minutes.parse().expect("whole minutes");
+            begun.elapsed() >= Duration::from_secs(minutes * 60)
+        }
+        Err(_) => rounds >= 8,
+    }
+}
+
+/// Two sites that record each of their lives, and what is to be said of them at the end.
+struct Lives {
+    sites: [Site; 2],
+    begun: Instant,
+    lives: u64,
+    inputs: u64,
+    accepted: [Vec<String>; 2],
+}
+
+impl Lives {
+    fn new() -> Lives {
+        let (alpha, mut beta) = pair("smol");
+        beta.use_runtime("std");
+        let mut sites = [alpha, beta];
+        for site in &mut sites {
+            let folder = site.dir.join("recordings");
+            fs::create_dir(&folder).expect("a folder");
+            record(site, &folder);
+            site.serve();
+        }
+        let accepted = Default::default();
+        Lives { sites, begun: Instant::now(), lives: 0, inputs: 0, accepted }
+    }
+
+    /// Hands a few things in, of lengths on either side of what goes along in an offer.
+    fn hand_in(&mut self, from: usize, round: u64) {
+        let large = if round % 16 == 5 { 3 << 20 } else { 65_537 };
+        for len in [0, 700, 65_536, large] {
+            let number = self.accepted[from].len();
+            let name = format!("{}-{number}", self.sites[from].name);
+            let id = self.sites[from].accepted(&name, &content(number as u64, len));
+            self.accepted[from].push(id);
+        }
+    }
+
+    /// One of them ends, by SIGKILL or in order, with things on their way both ways; the other goes on meanwhile.
+    fn round(&mut self, round: u64) {
+        let (ends, killed) = ((round % 2) as usize, round % 4 < 2);
+        self.hand_in(ends, round);
+        self.hand_in(1 - ends, round);
+        if round.is_multiple_of(3) {
+            let last = self.accepted[1 - ends].last().expect("something").clone();
+            self.sites[ends].arrival(&last);
+        }
+        self.end(ends, killed);
+        self.hand_in(1 - ends, round);
+        self.sites[ends].serve();
+    }
+
+    /// Ends a life; what it did is done again to the byte.
+    fn end(&mut self, which: usize, killed: bool) {
+        let site = &mut self.sites[which];
+        if killed {
+            site.kill();
+        } else {
+            assert!(site.stop().success());
+        }
+        let folder = site.dir.join("recordings");
+        let files: Vec<PathBuf> = fs::read_dir(&folder)
+            .expect("it is there")
+            .map(|e| e.expect("an entry").path())
+            .collect();
+        let [file] = files.as_slice() else { panic!("one for each life: {files:?}") };
+        let said = identical_or_kept(file, !killed);
+        self.inputs += said["totals"]["inputs"].as_u64().expect("a count");
+        self.lives += 1;
+        fs::remove_file(file).expect("removed");
+    }
+}
+
+/// As [`identical`]; a recording that is not is put where it outlives the test.
+fn identical_or_kept(file: &Path, whole: bool) -> Value {
+    let (exit, said) = said(file);
+    if exit != 0 || said["whole"] != whole {
+        let name = file.file_name().expect("a name").to_string_lossy().into_owned();
+        let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::copy(file, &kept).expect("copied");
+        panic!("exit {exit}, to be whole: {whole}, kept at {}: {said:#}", kept.display());
+    }
+    said
+}
+
+#[test]
+fn every_life_of_two_sites_that_are_killed_again_and_again_is_done_again_to_the_byte() {
+    let mut lives = Lives::new();
+    let mut rounds = 0;
+    while !is_long_enough(lives.begun, rounds) {
+        lives.round(rounds);
+        rounds += 1;
+    }
+    for (from, to) in [(0, "beta"), (1, "alpha")] {
+        let settled = lives.sites[from].settled(to);
+        assert_eq!((settled.delivered, settled.dead), (lives.accepted[from].len() as u64, 0));
+    }
+    lives.end(0, false);
+    lives.end(1, false);
+    let Lives { begun, lives, inputs, .. } = &lives;
+    println!(
+        "{rounds} rounds, {lives} lives, {inputs} inputs in {} s: every effect equal",
+        begun.elapsed().as_secs()
+    );
+    assert_eq!(*lives, rounds + 2);
 }
 
 fn a_change_is_found(file: &Path) {

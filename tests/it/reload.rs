@@ -159,6 +159,84 @@ fn a_good_file_holds_at_once_and_what_needs_a_restart_is_named_and_waits() {
     }
 }
 
+/// Every key that needs a restart and that no flag or variable of these tests stands above, with another value.
+const RESTART: [(&str, &str); 13] = [
+    ("name", "\"other\""),
+    ("data_dir", "\"other\""),
+    ("peers", "[\"127.0.0.1:1\"]"),
+    ("pickup", "\"127.0.0.1:9\""),
+    ("pickup_tls", "\"off\""),
+    ("pickup_names", "[\"other\"]"),
+    ("admin", "\"unix:/run/other.sock\""),
+    ("web", "\"off\""),
+    ("inline_max", "\"1KiB\""),
+    ("connections", "77"),
+    ("header_timeout", "\"61s\""),
+    ("min_body_rate", "\"77KiB\""),
+    ("drain_timeout", "\"61s\""),
+];
+/// What stands above the file in these tests.
+const ABOVE: [&str; 3] = ["node.runtime", "limits.ballast", "log.format"];
+
+/// What a command says with `--json`, asked of the running site.
+fn asked(site: &Site, words: &[&str]) -> Vec<Value> {
+    let socket = site.socket();
+    site.json(&[words, &["--socket", socket.to_str().expect("a path")]].concat())
+}
+
+/// Keys with their values, as the site goes by them; of sections of which there may be several, the first.
+fn running(site: &Site) -> Vec<(String, Value)> {
+    let config = &asked(site, &["config", "show", "--running"])[0];
+    let keys = config["keys"].as_array().expect("keys").iter();
+    let keys =
+        keys.map(|key| (key["key"].as_str().expect("a key").to_owned(), key["value"].clone()));
+    keys.collect()
+}
+
+#[test]
+fn no_key_that_needs_a_restart_is_applied_by_half() {
+    let (mut alpha, _) = pair("std");
+    alpha.serve();
+    let before = running(&alpha);
+    let plain: Vec<&str> = before.iter().map(|(key, _)| key.as_str()).collect();
+    let plain = plain.into_iter().filter(|key| !key.contains('['));
+    let asks: Vec<&str> = ["config", "explain"].into_iter().chain(plain).collect();
+    let mut expected: Vec<String> = asked(&alpha, &asks)
+        .iter()
+        .filter(|key| key["change"] == "restart")
+        .map(|key| key["key"].as_str().expect("a key").to_owned())
+        .filter(|key| !ABOVE.contains(&key.as_str()))
+        .collect();
+    assert_eq!(expected.len(), RESTART.len(), "{expected:?}");
+    expected.extend(["route", "inbox", "watch"].map(String::from));
+    let file = fs::read_to_string(alpha.config()).expect("it is there");
+    RESTART.iter().for_each(|(key, value)| set(&alpha, key, value));
+    set(&alpha, "max_retries", "9");
+    let more = "[[route]]\nto = \"far\"\nvia = \"beta\"\n[[inbox]]\ndir = \"in\"\n[[watch]]\ndir = \"out\"\n";
+    edit(&alpha, |text| format!("{text}\n{more}"));
+    let mut reloaded = asked(&alpha, &["reload"]).remove(0);
+    let mut named: Vec<String> = serde_json::from_value(reloaded["restart"].take()).expect("keys");
+    named.sort();
+    expected.sort();
+    assert_eq!(named, expected, "{reloaded:#}");
+    assert_eq!(reloaded["changed"].as_array().expect("a list").len(), 1, "{reloaded:#}");
+    let held: Vec<(String, Value)> = before
+        .iter()
+        .map(|(key, value)| match key.as_str() {
+            "relay.max_retries" => (key.clone(), "9".into()),
+            _ => (key.clone(), value.clone()),
+        })
+        .collect();
+    assert_eq!(running(&alpha), held);
+    let status = asked(&alpha, &["status"]).remove(0);
+    assert_eq!((&status["name"], &status["peers"][0]["name"]), (&"alpha".into(), &"beta".into()));
+    assert_eq!(status["reload"]["restart"].as_array().expect("keys").len(), expected.len());
+    fs::write(alpha.config(), file).expect("written");
+    assert_eq!(said(&reload(&alpha).stdout), "changed: relay.max_retries 9 -> 8\n");
+    assert_eq!(running(&alpha), before);
+    alpha.stop();
+}
+
 /// SHA-256 of the first certificate of a PEM file, as the configuration words it.
 fn fingerprint(path: &Path) -> String {
     let text = fs::read_to_string(path).expect("a certificate");

@@ -28,6 +28,7 @@ fn paths_and_methods() {
     assert_eq!(routed("GET", "/"), Ok(Route::Page));
     assert_eq!(routed("POST", "/v1/page"), Ok(Route::Link));
     assert_eq!(routed("POST", "/v1/stop"), Ok(Route::Stop));
+    assert_eq!(routed("GET", "/v1/config"), Ok(Route::Config));
     assert_eq!(routed("GET", "/v1/peers/pending"), Ok(Route::Pending));
     let ping = |seconds| Ok(Route::Ping("beta".into(), Duration::from_secs(seconds)));
     assert_eq!(routed("POST", "/v1/peers/beta/ping"), ping(5));
@@ -51,6 +52,7 @@ fn paths_and_methods() {
         ("GET", "/v1/stop", (405, "method_not_allowed")),
         ("POST", "/v1/segments/3fa9c1", (405, "method_not_allowed")),
         ("GET", "/v1/peers/beta/ping", (405, "method_not_allowed")),
+        ("POST", "/v1/config", (405, "method_not_allowed")),
         ("POST", "/v1/peers/pending", (405, "method_not_allowed")),
         ("POST", "/v1/peers/beta/ping?wait=51", (400, "invalid")),
         ("POST", "/v1/peers/beta/ping?wait=soon", (400, "invalid")),

@@ -23,6 +23,10 @@ impl AdminSession {
                 let shape = PendingPeers::of(self.context.strangers.list());
                 return self.shape(now, 200, &[], &shape, out);
             }
+            Route::Config => {
+                let shape = self.context.reloads.config();
+                return self.shape(now, 200, &[], &shape, out);
+            }
             Route::Page => return self.page(now, out),
             Route::Link => return self.link(now, out),
             Route::Enter(code) => return self.enter(now, code, out),

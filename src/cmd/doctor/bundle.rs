@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use flate2::Compression;
@@ -30,7 +31,7 @@ const TAIL: u64 = 1 << 20;
 /// Stands for what is not given away.
 const REDACTED: &str = "(redacted)";
 
-/// Writes the archive; it overwrites nothing.
+/// Writes the archive; it overwrites nothing. `got` counts bytes that the site has answered.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -40,6 +41,7 @@ pub(super) fn write(
     config: Option<&Path>,
     api: Option<&mut Api>,
     log: Option<&Path>,
+    got: &AtomicU64,
 ) -> Result<(), Failure> {
     let cannot = |e: std::io::Error| {
         let message = format!("{} cannot be written: {e}", path.display());
@@ -47,7 +49,7 @@ pub(super) fn write(
     };
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let file = file.map_err(cannot)?;
-    let entries = entries(findings, config, api, log);
+    let entries = entries(findings, config, api, log, got);
     pack(file, &entries).map_err(cannot)
 }
 
@@ -72,6 +74,7 @@ fn entries(
     config: Option<&Path>,
     api: Option<&mut Api>,
     log: Option<&Path>,
+    got: &AtomicU64,
 ) -> Vec<(&'static str, Vec<u8>)> {
     let why = |e: &dyn std::fmt::Display| format!("not to be had: {e}\n").into_bytes();
     // What is wrong with a value may quote it.
@@ -92,6 +95,7 @@ fn entries(
             let mut body = Vec::new();
             let fetched = api.fetch(target, &mut |_, piece| {
                 body.extend_from_slice(piece);
+                got.fetch_add(piece.len() as u64, Ordering::Relaxed);
                 Ok(())
             });
             entries.push((name, fetched.map_or_else(|e| why(&e), |_| body)));

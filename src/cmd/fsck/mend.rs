@@ -12,7 +12,7 @@ use consign_storage_lmdb::{Aside, HowFiles, Offline, WatchFiles};
 
 use super::FsckArgs;
 use super::tell::{Ending, Found};
-use crate::cmd::screen::{Progress, Screen};
+use crate::cmd::screen::{Progress, Screen, during};
 use crate::exit::{Exit, Failure};
 
 /// Looks before it is given up: mending one thing may show another.
@@ -75,7 +75,7 @@ impl Watch for Look<'_, '_> {
     fn read(&mut self, _: Table, rows: u64) {
         self.rows += rows;
         let (rows, screen) = (self.rows, &mut *self.screen);
-        self.progress.show(screen, self.content.1, (rows, rows));
+        self.progress.show(screen, self.content.1, (rows, 0));
     }
 }
 
@@ -88,7 +88,7 @@ impl WatchFiles for Look<'_, '_> {
         self.content.1 += bytes;
         self.content.0 += u64::from(bytes == 0);
         let (seen, screen) = (self.content.0, &mut *self.screen);
-        self.progress.show(screen, self.content.1, (seen, seen));
+        self.progress.show(screen, self.content.1, (seen, 0));
     }
 }
 
@@ -114,7 +114,10 @@ impl<'w> Work<'w> {
             self.newer_aside(screen)?;
         }
         if self.args.compact {
-            let sizes = self.store.compact().map_err(|why| failed(&why))?;
+            let beside = self.store.compacted_beside();
+            let look = || (beside.metadata().map_or(0, |file| file.len()), (0, 0));
+            let sizes = during(screen, "Compacting", None, look, || self.store.compact());
+            let sizes = sizes.map_err(|why| failed(&why))?;
             self.ending.compacted = Some((sizes.before, sizes.after));
         }
         let left = self.look(screen)?;

@@ -12,7 +12,7 @@ use super::{Why, act, name, told};
 use crate::admin::pickup::lists::{Shard, ShardShown, Shards};
 use crate::admin::pickup::parse_shard;
 use crate::client::Api;
-use crate::cmd::screen::Screen;
+use crate::cmd::screen::{Progress, Screen};
 use crate::exit::{Exit, Failure};
 use crate::human::{self, Align};
 
@@ -140,6 +140,7 @@ fn list(
 ) -> Result<Exit, Failure> {
     let most = if args.all { u64::MAX } else { args.limit };
     let (mut after, mut shown, mut rows) = (args.after.clone(), 0, Vec::new());
+    let mut progress = Progress::new(screen, "Listing", None);
     let more = loop {
         let limit = (most - shown).min(PAGE);
         let page: Shards = api.json("GET", &target(args, after.as_deref(), limit))?;
@@ -152,12 +153,14 @@ fn list(
                 rows.push(row(shard, now));
             }
         }
+        progress.show(screen, 0, (shown, 0));
         match page.next {
             None => break None,
             Some(next) if shown >= most => break Some(next),
             Some(next) => after = Some(next),
         }
     };
+    progress.done();
     if !screen.is_json() && !rows.is_empty() {
         screen.line(human::table(&HEAD, &rows).trim_end());
     }

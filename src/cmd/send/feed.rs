@@ -6,6 +6,7 @@ use std::path::Path;
 
 use consign_core::limits::INLINE_MAX;
 
+use super::pace::{Pace, Paced};
 use super::walk::{Item, unreadable};
 use crate::admin::shapes::Accepted;
 use crate::client::{Api, Source};
@@ -14,15 +15,17 @@ use crate::exit::{Exit, Failure};
 /// A stream that ends within so many bytes is sent with its length.
 const SHORT: u64 = 64 << 10;
 
-/// Hands one thing in. `sent` is told of bytes as they leave.
+/// Hands one thing in, no faster than its pace. `sent` is told of bytes as they leave.
 pub(super) fn submit(
     api: &mut Api,
     item: &Item,
     target: &str,
+    pace: Option<&mut Pace>,
     sent: &mut dyn FnMut(u64),
 ) -> Result<Accepted, Failure> {
     let Some(path) = &item.path else {
-        return stream(api, target, &mut io::stdin().lock(), sent);
+        let mut paced = Paced { from: &mut io::stdin().lock(), pace };
+        return stream(api, target, &mut paced, sent);
     };
     let mut file = File::open(path).map_err(|e| unreadable(path, e))?;
     let there = file.metadata().map_err(|e| unreadable(path, e))?;
@@ -32,9 +35,10 @@ pub(super) fn submit(
     let accepted = if there.is_file() {
         let mut whole = Whole { left: there.len(), there: there.clone(), file: &mut file };
         whole.check_empty().map_err(|e| unreadable(path, e))?;
-        api.submit(target, Source::Sized(there.len(), &mut whole), sent)
+        let mut paced = Paced { from: &mut whole, pace };
+        api.submit(target, Source::Sized(there.len(), &mut paced), sent)
     } else {
-        stream(api, target, &mut file, sent)
+        stream(api, target, &mut Paced { from: &mut file, pace }, sent)
     };
     accepted.map_err(|failure| told(path, failure))
 }

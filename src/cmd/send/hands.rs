@@ -12,6 +12,7 @@ use consign_core::http::encode_component;
 use consign_core::id::hex;
 
 use super::batch::{self, Answer, Batch};
+use super::pace::Pace;
 use super::walk::{Found, Item, Walk};
 use super::{SendArgs, feed, words};
 use crate::admin::shapes::{Accepted, Peer};
@@ -77,7 +78,8 @@ pub(super) fn hand_in(
     let taken = Mutex::new(taken);
     thread::scope(|scope| {
         let (work, taken) = (&work, &taken);
-        for _ in 0..if single { 1 } else { HANDS } {
+        // One after the other keeps a rate, and none waits so long that the site gives it up.
+        for _ in 0..if single || args.limit.is_some() { 1 } else { HANDS } {
             let reports = reports.clone();
             scope.spawn(move || hand(work, taken, &reports));
         }
@@ -129,7 +131,13 @@ fn hand(
     items: &Mutex<Receiver<(usize, Item)>>,
     reports: &SyncSender<(usize, What)>,
 ) {
-    let mut hand = Hand { work, api: Api::new(work.socket), reports, batch: Batch::default() };
+    let mut hand = Hand {
+        work,
+        api: Api::new(work.socket),
+        pace: work.args.limit.map(Pace::new),
+        reports,
+        batch: Batch::default(),
+    };
     loop {
         let next = items.lock().unwrap_or_else(PoisonError::into_inner).try_recv();
         let next = match next {
@@ -152,6 +160,8 @@ fn hand(
 struct Hand<'a> {
     work: &'a Work<'a>,
     api: Api,
+    /// How fast bytes may leave; what is gathered would leave at once.
+    pace: Option<Pace>,
     reports: &'a SyncSender<(usize, What)>,
     batch: Batch,
 }
@@ -161,6 +171,9 @@ impl Hand<'_> {
         // After a stop the queue is only emptied, so that the walk never waits to put something there.
         if self.work.stop.load(Ordering::Relaxed) {
             return;
+        }
+        if self.pace.is_some() {
+            return self.alone(i, &item, None);
         }
         match feed::small(&item) {
             Ok(Some(data)) => {
@@ -193,7 +206,7 @@ impl Hand<'_> {
             let target = target(work.args, &item.name, named.as_deref());
             match content {
                 Some(data) => feed::bytes(&mut self.api, item, &target, data, &mut sent),
-                None => feed::submit(&mut self.api, item, &target, &mut sent),
+                None => feed::submit(&mut self.api, item, &target, self.pace.as_mut(), &mut sent),
             }
         });
         self.report(i, done);

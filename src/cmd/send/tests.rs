@@ -85,6 +85,54 @@ fn batch(shared: &str, mut body: &[u8], take: impl Fn(&str, &[u8]) -> Say) -> Sa
     Say::Answer(200, Vec::new(), (lines.join("\n") + "\n").into_bytes())
 }
 
+#[test]
+fn what_would_be_sent_is_said_and_nothing_is_handed_in() {
+    let (daemon, seen) = daemon(|_| None);
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("d")).unwrap();
+    for (name, len) in [("a", 3), ("b", 2048)] {
+        fs::write(dir.path().join("d").join(name), vec![0; len]).unwrap();
+    }
+    let (path, gone) = (dir.path().join("d"), dir.path().join("gone"));
+    let (path, gone) = (path.to_str().unwrap(), gone.to_str().unwrap());
+    let (exit, heard) = sent(&daemon, &["-n", path], false);
+    assert_eq!(
+        (exit, heard.lines.as_slice()),
+        (Ok(Exit::Done), &["a  3 B".into(), "b  2.0 KiB".into()][..])
+    );
+    assert_eq!(
+        heard.notes,
+        ["Would send 2 segments (2.0 KiB) to every known peer. Nothing was sent."]
+    );
+    let (exit, heard) = sent(&daemon, &["-n", "--name", "x", "-"], true);
+    assert_eq!(exit, Ok(Exit::Done));
+    assert!(heard.lines[0].contains("\"file\":null,\"size\":null,\"to\":[\"*\"]"), "{heard:?}");
+    let (exit, _) = sent(&daemon, &["-n", path, gone], true);
+    assert_eq!(exit, Ok(Exit::Partly));
+    let (exit, _) = sent(&daemon, &["-n", gone], true);
+    assert_eq!(exit, Ok(Exit::Failed));
+    let (exit, _) = sent(&daemon, &["-n", "--to", "nobody", path], true);
+    assert_eq!(exit.unwrap_err().code, "CN0614");
+    assert_eq!(seen.lock().unwrap().len(), 0);
+}
+
+#[test]
+fn what_is_sent_at_a_rate_arrives_whole() {
+    let (daemon, seen) = daemon(|_| None);
+    let dir = tempfile::tempdir().unwrap();
+    let content: Vec<u8> = (0..=255).cycle().take(300_000).collect();
+    for name in ["a", "b"] {
+        fs::write(dir.path().join(name), &content).unwrap();
+    }
+    let path = dir.path().to_str().unwrap();
+    assert_eq!(sent(&daemon, &["--limit", "100MiB", path], true).0, Ok(Exit::Done));
+    let seen = seen.lock().unwrap();
+    assert!(seen.len() == 2 && seen.iter().all(|(_, body)| *body == content));
+    for wrong in ["1KiB", "fast", "0"] {
+        assert!(parse(&["--limit", wrong, "x"]).is_err(), "{wrong}");
+    }
+}
+
 fn sent(daemon: &Daemon, words: &[&str], json: bool) -> (Result<Exit, Failure>, Said) {
     let args = parse(words).unwrap();
     check(&args).unwrap();

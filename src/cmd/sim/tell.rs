@@ -60,13 +60,6 @@ pub(super) fn summary(sum: &Sum, first: u64, took: Duration, global: &Global) {
     ));
 }
 
-/// How far it is, now and then, where there are many.
-pub(super) fn progress(done: u64, of: u64, global: &Global) {
-    if of > 20 && done.is_multiple_of(of.div_ceil(20)) && !global.quiet && !global.json {
-        out::note(&format!("{done} of {of} seeds"));
-    }
-}
-
 /// The last steps of a run, oldest first.
 pub(super) fn last_steps(report: &Report) {
     out::line("last steps:");

@@ -145,4 +145,6 @@ fn a_reload_that_was_refused_and_files_that_do_not_fit_are_said() {
     (status.reload.ok, status.certificate_files) = (true, String::new());
     let said = text(&status, None, now());
     assert!(!said.contains("reload") && !said.contains("CN0314"), "{said}");
+    status.reload.restart = vec!["listen.web".into(), "route".into()];
+    assert!(text(&status, None, now()).contains("      needs restart: listen.web, route\n"));
 }

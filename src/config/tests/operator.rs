@@ -62,6 +62,8 @@ fn what_is_shown_says_the_same_as_the_file() {
         let shown = effective(Path::new(FILE), text, &Layers::default()).expect("good");
         for origin in [false, true] {
             let rendered = effective::render(&shown, FILE, origin);
+            let again = effective::render_json(&effective::json(&shown, FILE), origin);
+            assert_eq!(again, rendered, "a running site is shown as a file is");
             let judged = |text: &str| parse(Path::new(FILE), text, &Layers::default());
             assert_eq!(judged(&rendered), judged(text), "{rendered}");
         }

@@ -178,7 +178,7 @@ impl Offline {
     /// When that cannot be done; the old file is in its place then, unless the last sync failed.
     pub fn compact(&mut self) -> Result<Compacted, StoreFault> {
         let place = self.path.join(name::LEDGER);
-        let (old, new) = (place.join("data.mdb"), place.join(COMPACT));
+        let (old, new) = (place.join("data.mdb"), self.compacted_beside());
         let io = |what: &str, why: std::io::Error| StoreFault::Io(format!("{what}: {why}"));
         let len = |path: &Path| std::fs::metadata(path).map(|m| m.len());
         let before = len(&old).map_err(|why| io("the ledger", why))?;
@@ -201,6 +201,12 @@ impl Offline {
         self.env = Some(env);
         self.tables = tables.map(Some).to_vec();
         Ok(Compacted { before, after })
+    }
+
+    /// The file that [`Offline::compact`] writes before it takes the ledger's place.
+    #[must_use]
+    pub fn compacted_beside(&self) -> PathBuf {
+        self.path.join(name::LEDGER).join(COMPACT)
     }
 
     /// The folders of content, made where they are missing, for moving files.

@@ -59,7 +59,8 @@ fn a_bundle_has_what_can_be_had_and_says_what_cannot() {
     let path = folder.path().join("b.tar.gz");
     let mut api = Api::new(&daemon.socket());
     let findings = Findings { schema: Findings::SCHEMA.into(), ..Findings::default() };
-    write(&path, &findings, Some(&config), Some(&mut api), Some(&log)).unwrap();
+    let got = AtomicU64::new(0);
+    write(&path, &findings, Some(&config), Some(&mut api), Some(&log), &got).unwrap();
     let found = unpacked(&path);
     let names: Vec<&str> = found.iter().map(|(name, _)| &name["consign-bundle/".len()..]).collect();
     let expected = [
@@ -77,6 +78,6 @@ fn a_bundle_has_what_can_be_had_and_says_what_cannot() {
     assert_eq!(found[3].1, "consign_boots 1\n");
     assert!(found[6].1.starts_with("not to be had: ") && found[6].1.contains("stopping"));
     assert!(found[7].1.starts_with("line 5\n"), "the last lines only");
-    let again = write(&path, &findings, None, None, None).unwrap_err();
+    let again = write(&path, &findings, None, None, None, &got).unwrap_err();
     assert_eq!(again.code, "CN0405", "it overwrites nothing");
 }
