@@ -33,6 +33,8 @@
 //! | `POST /v1/peers/{name}/ping` | [`shapes::Ping`], once the peer has answered or `wait` seconds are over |
 //! | `GET /v1/config` | what the site goes by now, as `config show` has it |
 //! | `POST /v1/reload` | [`reloads::Reloaded`], with `422` when the configuration was refused and nothing has changed |
+//! | `GET /v1/log-level` | [`log_level::LogShown`] |
+//! | `POST /v1/log-level?level=&for=` | the same, once another level is logged |
 //! | `POST /v1/page` | [`shapes::PageLink`]: a link to the page that may retry dead letters |
 //! | `GET /` | the page ([`crate::page`]) |
 //! | `POST /v1/page/session` with a link's code in `X-Consign-Token` | [`shapes::PageEntered`], once per link |
@@ -54,6 +56,7 @@ mod download;
 pub mod exports;
 pub mod ledger;
 pub mod lists;
+pub mod log_level;
 mod metrics;
 mod oldest;
 pub mod pickup;
@@ -83,7 +86,7 @@ use crate::watch::WatchStates;
 use crate::tls::strangers::Strangers;
 pub(crate) use download::digest_field;
 use reloads::Reloads;
-pub(crate) use route::WAIT_MAX;
+pub(crate) use route::{WAIT_MAX, rpc};
 use session::AdminSession;
 
 /// What the local interface must know of the process.

@@ -155,6 +155,7 @@ impl Rereader {
         let shown = effective(&settings.file, &text, &layers).unwrap_or_default();
         reloads.taken(wall(), &settings.node, &[]);
         reloads.goes_by(&settings.file, &shown);
+        reloads.logs_at(settings.log.level);
         reloads.certificates(described(&loaded.shown));
         let now = Present {
             settings: settings.clone(),
@@ -302,6 +303,7 @@ impl Inner {
             ..Reloaded::default()
         };
         log::set_level(settings.log.level);
+        self.reloads.logs_at(settings.log.level);
         (self.apply)(&settings);
         self.reloads.taken(wall(), &settings.node, &report.restart);
         self.reloads.goes_by(&settings.file, &shown);

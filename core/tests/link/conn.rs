@@ -35,7 +35,8 @@ impl Outlet for Log {
             Input::Session(conn, event) => format!("{conn} event {event:?}"),
             Input::Closed { conn, why } => format!("{conn} closed {why:?}"),
             Input::DialFailed { site, why, reached } => {
-                format!("dial {site} failed, reached {reached}: {why}")
+                let how = if reached { "" } else { " (nobody there)" };
+                format!("dial {site} failed{how}: {why}")
             }
             other => panic!("{other:?}"),
         });
