@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::process::Stdio;
+use std::time::Instant;
 
-use crate::site::{Site, consign, free_address};
+use crate::site::{Site, consign, content, free_address, lines};
 
 #[test]
 fn a_wrong_command_line_is_answered_with_what_was_meant() {
@@ -89,6 +90,40 @@ fn the_first_five_minutes_need_no_editing() {
         assert_eq!(site.run(&["stop", "--wait"]).status.code(), Some(0));
         assert_eq!(site.wait().code(), Some(0));
     }
+}
+
+#[test]
+fn a_rate_is_kept_and_long_work_says_how_far_it_is_at_most_once_a_second() {
+    let folder = std::sync::Arc::new(tempfile::tempdir().expect("a temporary folder"));
+    let mut alpha = Site::at(&folder, "alpha", "std");
+    alpha.init(&[], None);
+    alpha.serve();
+    let file = folder.path().join("slow");
+    let size = 256_000_u64;
+    fs::write(&file, content(7, size as usize)).expect("a file");
+    let begun = Instant::now();
+    let output =
+        alpha.run(&["send", "--json", "--limit", "100KiB", file.to_str().expect("a path")]);
+    let took = begun.elapsed().as_secs_f64();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    // 256,000 bytes at 102,400 a second.
+    assert!(took >= 2.5, "{took}");
+    let told = lines(&output.stderr);
+    assert!(!told.is_empty() && (told.len() as f64) < took, "{told:?} in {took} s");
+    let mut last = 0;
+    for line in told {
+        assert_eq!(
+            (&line["schema"], &line["what"]),
+            (&"consign.progress/1".into(), &"Queueing".into())
+        );
+        assert_eq!(line["total_bytes"], size);
+        let bytes = line["bytes"].as_u64().expect("a number");
+        assert!((last..=size).contains(&bytes), "{line}");
+        last = bytes;
+    }
+    let id = lines(&output.stdout)[0]["id"].as_str().expect("an id").to_owned();
+    assert_eq!(alpha.content(&id), content(7, size as usize));
+    alpha.stop();
 }
 
 #[test]
