@@ -131,6 +131,8 @@ enum Command {
     Cert(cmd::cert::CertCommand),
     /// Has the running site read its configuration again: all of it holds from then on, or nothing changes
     Reload,
+    /// Shows how much the running site logs, or changes it for a while
+    LogLevel(cmd::log_level::LogLevelArgs),
     /// Stops the site: no new segments, what is in flight is finished
     Stop(cmd::stop::StopArgs),
     /// Checks a data directory that no site runs on, and mends it
@@ -283,6 +285,7 @@ fn dispatch(command: Command, global: &Global, socket: Option<PathBuf>) -> Resul
         Command::Clock(command) => cmd::clock::run(command, global, &at()?)?,
         Command::Config(command) => cmd::config::run(&command, global)?,
         Command::Reload => cmd::reload::run(global, &at()?)?,
+        Command::LogLevel(args) => cmd::log_level::run(&args, global, &at()?)?,
         Command::Stop(args) => cmd::stop::run(args, global, &at()?)?,
         Command::Fsck(args) => cmd::fsck::run(&args, global)?,
         Command::Doctor(_) | Command::Cert(_) => unreachable!("they are run above"),

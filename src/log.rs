@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use consign_core::node::LogLevel;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
@@ -74,6 +75,7 @@ pub fn start(log: Log) -> io::Result<Logging> {
     };
     if started.is_ok() {
         let _ = LEVEL.set(handle);
+        set_level(log.level);
     }
     Ok(Logging { lines, json })
 }
@@ -105,13 +107,48 @@ impl<S: Subscriber> Layer<S> for Counting {
     }
 }
 
-/// What lets the least level be changed.
+/// What lets the least level be changed, if this process's log was started here.
 static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
 
-/// From now on this is the least level that is written, if this process's log was started here.
-pub fn set_level(level: tracing::Level) {
+/// Which level that is.
+static FLOOR: Mutex<Floor> = Mutex::new(Floor { configured: Level::INFO, asked: None });
+
+/// The least level that is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Floor {
+    configured: Level,
+    asked: Option<Level>,
+}
+
+impl Floor {
+    fn level(self) -> Level {
+        self.asked.unwrap_or(self.configured)
+    }
+}
+
+/// The configured level from now on. One that was asked for ([`ask_level`]) holds until whoever keeps it says otherwise.
+pub fn set_level(level: Level) {
+    change(|floor| floor.configured = level);
+}
+
+/// A level that holds in place of the configured one, or no longer. The log is the process's: of several sites in one the last word counts.
+pub fn ask_level(level: Option<LogLevel>) {
+    let asked = level.map(|level| match level {
+        LogLevel::Error => Level::ERROR,
+        LogLevel::Warn => Level::WARN,
+        LogLevel::Info => Level::INFO,
+        LogLevel::Debug => Level::DEBUG,
+        LogLevel::Trace => Level::TRACE,
+    });
+    change(|floor| floor.asked = asked);
+}
+
+fn change(how: impl FnOnce(&mut Floor)) {
+    let mut floor = FLOOR.lock().unwrap_or_else(PoisonError::into_inner);
+    how(&mut floor);
     if let Some(handle) = LEVEL.get() {
-        let _ = handle.modify(|now| *now = LevelFilter::from_level(level));
+        let level = LevelFilter::from_level(floor.level());
+        let _ = handle.modify(|now| *now = level);
     }
 }
 
@@ -221,6 +258,15 @@ mod tests {
         // Other tests of this process may log too.
         assert!(count("warn") > before.0 && count("error") > before.1);
         assert_eq!(count("trace"), before.2);
+    }
+
+    #[test]
+    fn what_is_asked_for_holds_over_what_is_configured_until_it_is_taken_back() {
+        let mut floor = Floor { configured: Level::INFO, asked: Some(Level::TRACE) };
+        floor.configured = Level::WARN;
+        assert_eq!(floor.level(), Level::TRACE, "a reload does not end it by itself");
+        floor.asked = None;
+        assert_eq!(floor.level(), Level::WARN);
     }
 
     /// What comes out when a line in the middle is too long to wait.

@@ -31,6 +31,8 @@
 //! | `GET /v1/peers/pending` | [`shapes::PendingPeers`] |
 //! | `POST /v1/peers/{name}/ping` | [`shapes::Ping`], once the peer has answered or `wait` seconds are over |
 //! | `POST /v1/reload` | [`reloads::Reloaded`], with `422` when the configuration was refused and nothing has changed |
+//! | `GET /v1/log-level` | [`log_level::LogShown`] |
+//! | `POST /v1/log-level?level=&for=` | the same, once another level is logged |
 //! | `POST /v1/page` | [`shapes::PageLink`]: a link to the page that may retry dead letters |
 //! | `GET /` | the page ([`crate::page`]) |
 //! | `POST /v1/page/session` with a link's code in `X-Consign-Token` | [`shapes::PageEntered`], once per link |
@@ -51,6 +53,7 @@ mod download;
 pub mod exports;
 pub mod ledger;
 pub mod lists;
+pub mod log_level;
 mod metrics;
 mod oldest;
 pub mod pickup;
@@ -80,7 +83,7 @@ use crate::watch::WatchStates;
 use crate::tls::strangers::Strangers;
 pub(crate) use download::digest_field;
 use reloads::Reloads;
-pub(crate) use route::WAIT_MAX;
+pub(crate) use route::{WAIT_MAX, rpc};
 use session::AdminSession;
 
 /// What the local interface must know of the process.

@@ -101,6 +101,7 @@ struct State {
     success: Option<UnixMillis>,
     problem: String,
     restart: Vec<String>,
+    log_level: String,
     ledger_max: u64,
     condition: SuccessCondition,
     certificates: Vec<Certificate>,
@@ -140,6 +141,16 @@ impl Reloads {
         let mut state = self.lock();
         state.last = state.success.map(|at| (at, true));
         state.problem.clear();
+    }
+
+    /// `log.level` as it holds from now on.
+    pub fn logs_at(&self, level: tracing::Level) {
+        self.lock().log_level = level.as_str().to_lowercase();
+    }
+
+    /// The same.
+    pub(super) fn log_level(&self) -> String {
+        self.lock().log_level.clone()
     }
 
     /// Whether these are the keys that wait for a restart.

@@ -1,14 +1,15 @@
 //! Requests to what they ask for. Nothing is begun before all of it is understood.
 
 pub(super) mod pickup;
+mod table;
 
 use std::time::Duration;
 
 use consign_core::code::Cause;
-use consign_core::http::{Method, Query, Request, Target};
+use consign_core::http::{Query, Request};
 use consign_core::id::{Seq, SiteNo, unhex};
 use consign_core::ledger::keys_upkeep::{RuleId, parse_export};
-use consign_core::node::PathHash;
+use consign_core::node::{LogWanted, PathHash};
 use consign_core::pickup::token::Token;
 use consign_core::segment::{Class, Destinations, Meta, is_site_name};
 use consign_core::session::WatchedFile;
@@ -29,6 +30,8 @@ const PING_WAIT: Duration = Duration::from_secs(5);
 /// How long a question may wait for an event, or a peer: less than clients wait for any answer.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(50);
 
+pub(crate) use table::rpc;
+
 /// What a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Route {
@@ -38,6 +41,8 @@ pub(super) enum Route {
     Stop,
     ConfirmClock,
     Reload,
+    Log,
+    SetLog(LogWanted),
     /// Whether a peer answers within a time.
     Ping(String, Duration),
     List(Listing),
@@ -82,84 +87,7 @@ pub(super) struct Submit {
 
 /// Reads a request.
 pub(super) fn route(request: &Request) -> Result<Route, No> {
-    let target = Target::of(&request.target);
-    let segments: Vec<&str> = target.segments().collect();
-    let reads = matches!(request.method, Method::Get | Method::Head);
-    let posts = request.method == Method::Post;
-    let plain = |route| Query::parse(target.query, &[]).map_err(No::of_fault).map(|_| route);
-    match (segments.as_slice(), reads, posts) {
-        ([""], true, _) => plain(Route::Page),
-        (["v1", "page"], _, true) => plain(Route::Link),
-        (["v1", "page", "session"], _, true) => enter(request).and_then(plain),
-        (["healthz"], true, _) => plain(Route::Health),
-        (["readyz"], true, _) => plain(Route::Ready),
-        (["v1", "status"], true, _) => plain(Route::Status),
-        (["v1", "stop"], _, true) => plain(Route::Stop),
-        (["v1", "reload"], _, true) => plain(Route::Reload),
-        (["v1", "clock", "confirm"], _, true) => plain(Route::ConfirmClock),
-        (["metrics"], true, _) => plain(Route::Metrics),
-        (["v1", "acts"], _, true) => plain(Route::Act),
-        (["v1", "peers"], true, _) => plain(Route::Peers),
-        (["v1", "peers", "pending"], true, _) => plain(Route::Pending),
-        (["v1", "peers", name, "ping"], _, true) => ping(name, target.query),
-        (["v1", "deadletters"], true, _) => dead(target.query).map(Route::Dead),
-        (["v1", "deadletters", "groups"], true, _) => dead(target.query).map(Route::Groups),
-        (["v1", "audit"], true, _) => audit(target.query).map(Route::Audit),
-        (["v1", "segments"], true, _) => list(target.query).map(Route::List),
-        (["v1", "segments"], _, true) => {
-            submit(target.query).map(|submit| Route::Submit(Box::new(submit)))
-        }
-        (["v1", "segments", id], true, _) => prefix(id).and_then(|id| plain(Route::Show(id))),
-        (["v1", "segments", id, "content"], true, _) => {
-            prefix(id).and_then(|id| plain(Route::Content(id)))
-        }
-        (["v1", "assurance"], true, _) => assurances(target.query).map(Route::Assurances),
-        (["v1", "assurance", id], true, _) => prefix(id).and_then(|id| plain(Route::Assured(id))),
-        (["v1", "shape"], true, _) => shape_after(target.query).map(Route::Shape),
-        (["v1", "events"], true, _) => events(target.query),
-        (["v1", "exports"], true, _) => exports(target.query).map(Route::Exports),
-        (["v1", "exports", "run"], _, true) => plain(Route::ExportRun),
-        (["v1", "segments", id, "exports", "retry"], _, true) => {
-            prefix(id).and_then(|id| plain(Route::ExportRetry(id)))
-        }
-        (["v1", "watched"], true, _) => watched(target.query).map(Route::Watched),
-        (["v1", "unwatch"], _, true) => unwatch(target.query),
-        (["v1", "pickup", rest @ ..], ..) => {
-            pickup::route(request, rest, target.query).map(Route::Pickup)
-        }
-        (["v1", "segments"], false, false) => Err(not_allowed(request, "GET, HEAD, POST")),
-        (
-            ["v1", "stop" | "acts" | "unwatch" | "reload" | "page"]
-            | ["v1", "page", "session"]
-            | ["v1", "exports", "run"]
-            | ["v1", "clock", "confirm"]
-            | ["v1", "peers", _, "ping"]
-            | ["v1", "segments", _, "exports", "retry"],
-            _,
-            false,
-        ) => Err(not_allowed(request, "POST")),
-        (
-            [""]
-            | ["healthz"]
-            | ["readyz"]
-            | ["metrics"]
-            | ["v1", "status" | "peers" | "deadletters" | "audit" | "exports" | "watched"]
-            | ["v1", "assurance" | "shape" | "events"]
-            | ["v1", "peers", "pending"]
-            | ["v1", "assurance", _]
-            | ["v1", "deadletters", "groups"]
-            | ["v1", "segments", _]
-            | ["v1", "segments", _, "content"],
-            false,
-            _,
-        ) => Err(not_allowed(request, "GET, HEAD")),
-        _ => Err(No::new(404, "not_found", format!("there is nothing under {}", target.path))),
-    }
-}
-
-fn not_allowed(request: &Request, allow: &'static str) -> No {
-    let message = format!("{} is not among {allow} here", request.method);
-    No { allow: Some(allow), ..No::new(405, "method_not_allowed", message) }
+    table::find(request)
 }
 
 /// A page shows the code of the link that it was opened by.

@@ -342,6 +342,8 @@ impl AdminSession {
             | Route::Status
             | Route::ConfirmClock
             | Route::Reload
+            | Route::Log
+            | Route::SetLog(_)
             | Route::Ping(..)
             | Route::Pending
             | Route::Stop
@@ -406,7 +408,8 @@ impl Session for AdminSession {
         match input {
             SessionInput::Open => {
                 let conn = Conn::new(limits(&self.context, &self.info), now);
-                self.conn = conn.telling(Some(self.context.meters.rpc()), &self.info.remote);
+                self.conn =
+                    conn.telling(Some(self.context.meters.rpc(route::rpc())), &self.info.remote);
             }
             SessionInput::Bytes(bytes) => self.bytes(now, bytes, out),
             SessionInput::Eof => self.conn.eof(),

@@ -9,9 +9,11 @@ use serde::{Deserialize, Serialize};
 use consign_core::act::Action;
 use consign_core::code::Refusal;
 use consign_core::http::rfc3339;
+use consign_core::ledger::rows::CounterRow;
 use consign_core::node;
 use consign_core::time::UnixMillis;
 
+use super::log_level::Logged;
 use super::pickup::status::Pickup;
 use super::reloads::{Certificate, LastReload};
 
@@ -190,6 +192,9 @@ pub struct Status {
     /// Whether nothing expires because a step of the clock is not confirmed.
     #[serde(default)]
     pub clock_held: bool,
+    /// What is logged.
+    #[serde(default)]
+    pub log: Logged,
     /// Refusals since the start, by code.
     #[serde(default)]
     pub refusals: BTreeMap<String, u64>,
@@ -311,6 +316,9 @@ pub struct Peer {
     pub dead: Count,
     /// Held there.
     pub delivered: Count,
+    /// Of what is queued or backing off: what waits because an operator holds its segment.
+    #[serde(default)]
+    pub held_back: Count,
     /// Bytes sent of attempts in flight.
     pub sent: u64,
     /// What it brought and is held here, with the bytes that are charged for it.
@@ -397,6 +405,7 @@ impl Status {
             },
             peers: node.peers.iter().map(Peer::of).collect(),
             watch: context.watch.all().into_iter().map(Watch::of).collect(),
+            log: Logged::of(node, context),
             reload: context.reloads.last(),
             certificates,
             certificate_files,
@@ -408,6 +417,13 @@ impl Status {
 /// Counts under their words: every word is there from the start.
 fn counted<'w>(words: impl Iterator<Item = &'w str>, counts: &[u64]) -> BTreeMap<String, u64> {
     words.map(String::from).zip(counts.iter().copied()).collect()
+}
+
+impl Count {
+    fn sum(rows: [CounterRow; 2]) -> Count {
+        let [a, b] = rows;
+        Count { count: a.count.saturating_add(b.count), bytes: a.bytes.saturating_add(b.bytes) }
+    }
 }
 
 impl Peer {
@@ -428,6 +444,7 @@ impl Peer {
             backing_off,
             dead,
             delivered,
+            held_back: Count::sum(peer.held_back),
             sent: peer.sending,
             inbound: Count { count: peer.inbound.count, bytes: peer.inbound.bytes },
             inbound_quota: peer.inbound_quota,

@@ -18,6 +18,7 @@ pub mod get;
 pub mod hold;
 pub mod inbox;
 pub mod init;
+pub mod log_level;
 pub mod ls;
 pub mod node;
 pub mod page;

@@ -110,6 +110,9 @@ pub(super) fn text(
     for (_, word) in words.iter().filter(|(is, _)| *is) {
         text.push_str(&format!("      {word}"));
     }
+    if status.log.asked {
+        text.push_str(&format!("      {}", super::log_level::text(&status.log, now)));
+    }
     if status.unplaced > 0 {
         let segments = human::count(status.unplaced, "segment");
         text.push_str(&format!("      {segments} unplaced: consign show says why"));

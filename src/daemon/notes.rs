@@ -1,11 +1,25 @@
 //! The node's story as log lines: warn is what an operator may act on, error what somebody must.
 
 use consign_core::ledger::rows::State;
-use consign_core::node::{Note, ReconcileSummary};
+use consign_core::node::{LogLevel, Note, ReconcileSummary};
 use tracing::{debug, error, info, warn};
 
+/// Writes a note to the log, and has the log go by it.
+pub(super) fn tell(node: &str, note: &Note) {
+    let Note::LogLevel { level, .. } = note else { return log(node, note) };
+    // The line is there whether less is logged from now on or was until now.
+    let fewer = matches!(level, Some(LogLevel::Error | LogLevel::Warn));
+    if fewer {
+        log(node, note);
+    }
+    crate::log::ask_level(*level);
+    if !fewer {
+        log(node, note);
+    }
+}
+
 /// Writes a note to the log.
-pub(super) fn log(node: &str, note: &Note) {
+fn log(node: &str, note: &Note) {
     // A line that nobody reads is not worth its words: there are several of these for each segment.
     if is_detail(note) && !tracing::enabled!(tracing::Level::DEBUG) {
         return;
@@ -68,6 +82,10 @@ pub(super) fn log(node: &str, note: &Note) {
                 code,
                 "giving out {segment}: {problem}"
             );
+        }
+        Note::LogLevel { who, level, text } => {
+            let level = level.map_or("as configured", LogLevel::word);
+            info!(node, who, "log level {level}: {text}");
         }
         // Who reads the configuration has written it down already.
         Note::Reread { .. } => {}

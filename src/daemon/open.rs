@@ -145,7 +145,7 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
         time_high,
         tap,
         observe: Arc::new(move |note| {
-            notes::log(&name, &note);
+            notes::tell(&name, &note);
             meters.heard(&note);
             service.note(&note);
             if let Some(observe) = &observe {

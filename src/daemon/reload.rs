@@ -154,6 +154,7 @@ impl Rereader {
         let text = config::read(&settings.file).unwrap_or_default();
         let shown = effective(&settings.file, &text, &layers).unwrap_or_default();
         reloads.taken(wall(), &settings.node, &[]);
+        reloads.logs_at(settings.log.level);
         reloads.certificates(described(&loaded.shown));
         let now = Present {
             settings: settings.clone(),
@@ -301,6 +302,7 @@ impl Inner {
             ..Reloaded::default()
         };
         log::set_level(settings.log.level);
+        self.reloads.logs_at(settings.log.level);
         (self.apply)(&settings);
         self.reloads.taken(wall(), &settings.node, &report.restart);
         let config = settings.node.clone();

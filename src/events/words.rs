@@ -3,7 +3,7 @@
 use consign_core::http::rfc3339;
 use consign_core::id::SegmentId;
 use consign_core::ledger::rows::State;
-use consign_core::node::{Note, Reading};
+use consign_core::node::{LogLevel, Note, Reading};
 use consign_core::time::UnixMillis;
 
 use super::Event;
@@ -134,6 +134,10 @@ fn of_site(note: &Note) -> Said {
             coded(Level::Error, "CN0504", plain("quarantined", text))
         }
         Note::Reread { who, reading } => reread(who, reading),
+        Note::LogLevel { level, text, .. } => {
+            let level = level.map_or("as configured", LogLevel::word);
+            plain("log_level", format!("log level {level}: {text}"))
+        }
         Note::Warn { code, text } => coded(Level::Warn, code, plain("warning", text.as_str())),
         // Notes of later versions of the core are told as they are.
         other => plain("other", format!("{other:?}")),

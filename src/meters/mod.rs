@@ -16,7 +16,7 @@ use consign_core::node::Note;
 use consign_core::session::{ConnInfo, Session, SessionInput, SessionOut};
 use consign_core::time::{Instant, Now};
 
-pub use served::{HTTP, RPC, Row, Served};
+pub use served::{HTTP, Row, Served};
 
 /// Shared by everything that counts.
 #[derive(Clone, Debug, Default)]
@@ -59,12 +59,12 @@ impl Meters {
         })
     }
 
-    /// Told of answers of the local interface.
+    /// Told of answers of the local interface, whose requests are these.
     #[must_use]
-    pub fn rpc(&self) -> Tell {
+    pub fn rpc(&self, rows: &'static [Row]) -> Tell {
         let meters = self.clone();
         Tell::new(move |answered| {
-            let at = served::row_of(RPC, answered);
+            let at = served::row_of(rows, answered);
             lock(&meters.0.rpc).count(at, answered);
         })
     }
@@ -106,7 +106,7 @@ impl Meters {
     }
 }
 
-fn refused(node: &str, answered: &Answered) {
+fn refused(node: &str, answered: &Answered<'_>) {
     let Answered { method, target, status, remote, took } = answered;
     let (method, route) = (method.name(), Target::of(target).path);
     let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);

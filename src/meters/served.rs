@@ -7,6 +7,7 @@ use consign_core::histogram::Histogram;
 use consign_core::http::{Answered, Target};
 
 /// A kind of request: its label, the method it comes with, and its path, where `*` is any one part.
+#[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// Its label.
     pub label: &'static str,
@@ -16,49 +17,8 @@ pub struct Row {
 }
 
 const fn row(label: &'static str, method: &'static str, path: &'static str) -> Row {
-    Row { label, method, path }
+    Row::new(label, method, path)
 }
-
-/// Requests of the local interface; the label is the method of the RPC. The last takes whatever is none of
-/// them.
-pub const RPC: &[Row] = &[
-    row("health", "GET", "/healthz"),
-    row("ready", "GET", "/readyz"),
-    row("metrics", "GET", "/metrics"),
-    row("status", "GET", "/v1/status"),
-    row("peers", "GET", "/v1/peers"),
-    row("accept", "POST", "/v1/segments"),
-    row("index", "GET", "/v1/segments"),
-    row("show", "GET", "/v1/segments/*"),
-    row("content", "GET", "/v1/segments/*/content"),
-    row("export_retry", "POST", "/v1/segments/*/exports/retry"),
-    row("deadletters", "GET", "/v1/deadletters"),
-    row("deadletter_groups", "GET", "/v1/deadletters/groups"),
-    row("assurances", "GET", "/v1/assurance"),
-    row("assurance", "GET", "/v1/assurance/*"),
-    row("shape", "GET", "/v1/shape"),
-    row("events", "GET", "/v1/events"),
-    row("audit", "GET", "/v1/audit"),
-    row("act", "POST", "/v1/acts"),
-    row("exports", "GET", "/v1/exports"),
-    row("export_run", "POST", "/v1/exports/run"),
-    row("watched", "GET", "/v1/watched"),
-    row("unwatch", "POST", "/v1/unwatch"),
-    row("clock_confirm", "POST", "/v1/clock/confirm"),
-    row("pickup_nodes", "GET", "/v1/pickup/nodes"),
-    row("pickup_clients", "GET", "/v1/pickup/clients"),
-    row("pickup_shards", "GET", "/v1/pickup/shards"),
-    row("pickup_shard", "GET", "/v1/pickup/shard"),
-    row("pickup_act", "POST", "/v1/pickup/acts"),
-    row("page", "GET", "/"),
-    row("page_link", "POST", "/v1/page"),
-    row("page_session", "POST", "/v1/page/session"),
-    row("reload", "POST", "/v1/reload"),
-    row("peers_pending", "GET", "/v1/peers/pending"),
-    row("peer_ping", "POST", "/v1/peers/*/ping"),
-    row("stop", "POST", "/v1/stop"),
-    row("other", "other", ""),
-];
 
 /// Requests of pickup; the label is the route.
 pub const HTTP: &[Row] = &[
@@ -72,23 +32,37 @@ pub const HTTP: &[Row] = &[
 ];
 
 impl Row {
-    fn is_of(&self, method: &str, path: &str) -> bool {
+    /// A row.
+    #[must_use]
+    pub const fn new(label: &'static str, method: &'static str, path: &'static str) -> Row {
+        Row { label, method, path }
+    }
+
+    /// Whether a path is of it: what stands in the place of `*`, or nothing where there is none.
+    #[must_use]
+    pub fn part<'p>(&self, path: &'p str) -> Option<&'p str> {
         let (mut want, mut have) = (self.path.split('/'), path.split('/'));
-        let same = loop {
+        let mut part = "";
+        loop {
             match (want.next(), have.next()) {
-                (None, None) => break true,
-                (Some(part), Some(had)) if part == had || (part == "*" && !had.is_empty()) => {}
-                _ => break false,
+                (None, None) => return Some(part),
+                (Some("*"), Some(had)) => part = had,
+                (Some(word), Some(had)) if word == had => {}
+                _ => return None,
             }
-        };
-        same && (method == self.method || (method == "HEAD" && self.method == "GET"))
+        }
+    }
+
+    fn is_of(&self, method: &str, path: &str) -> bool {
+        let same = method == self.method || (method == "HEAD" && self.method == "GET");
+        same && self.part(path).is_some()
     }
 }
 
 /// Which row of a table a request is of.
 #[must_use]
-pub fn row_of(table: &[Row], answered: &Answered) -> usize {
-    let (method, path) = (answered.method.name(), Target::of(&answered.target).path);
+pub fn row_of(table: &[Row], answered: &Answered<'_>) -> usize {
+    let (method, path) = (answered.method.name(), Target::of(answered.target).path);
     let at = table.iter().position(|row| row.is_of(method, path));
     at.unwrap_or(table.len().saturating_sub(1))
 }
@@ -99,7 +73,7 @@ pub struct Served(BTreeMap<(usize, u16), Histogram>);
 
 impl Served {
     /// Counts an answer to a request of this row.
-    pub fn count(&mut self, at: usize, answered: &Answered) {
+    pub fn count(&mut self, at: usize, answered: &Answered<'_>) {
         let micros = u64::try_from(answered.took.as_micros()).unwrap_or(u64::MAX);
         self.0.entry((at, answered.status)).or_default().observe(micros);
     }

@@ -9,7 +9,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Value, json};
 
-use crate::admin::{acts, assurance, exports, lists, pickup, reloads, shape, shapes};
+use crate::admin::{acts, assurance, exports, lists, log_level, pickup, reloads, shape, shapes};
 use crate::cmd;
 use crate::codes;
 use crate::events;
@@ -71,6 +71,7 @@ published! {
     "consign.certificates/1", ["cert show"], cmd::cert::Certificates;
     "consign.cert_done/1", ["cert renew", "cert request", "cert sign", "cert install"], cmd::cert::CertDone;
     "consign.reload/1", ["reload"], reloads::Reloaded;
+    "consign.log_level/1", ["log-level"], log_level::LogShown;
     "consign.pending_peers/1", ["peers ls"], shapes::PendingPeers;
     "consign.ping/1", ["peers ping"], shapes::Ping;
     "consign.known_peer/1", ["peers export"], cmd::peers::export::KnownPeer;

@@ -94,3 +94,39 @@ fn a_segment_is_followed_from_waiting_to_evicted() {
         assert_eq!(alpha.run(&["shape", "--peer", "nobody"]).status.code(), Some(4));
     }
 }
+
+#[test]
+fn more_is_logged_for_a_while_and_then_as_configured() {
+    for runtime in RUNTIMES {
+        let mut alpha = pair(runtime).0;
+        alpha.serve();
+        let detail = |id: &str| alpha.log().contains(&format!("accepted {}", &id[..12]));
+        let quiet = alpha.accepted("a", b"a");
+        let output = alpha.run(&["log-level", "debug", "--for", "1h"]);
+        assert!(text(&output.stdout).starts_with("log level debug (asked by uid:"), "{output:?}");
+        let status = text(&alpha.run(&["status"]).stdout);
+        assert!(status.contains("log level debug"), "{status}");
+        let loud = alpha.accepted("b", b"b");
+        wait::until_true("its line in the log", || detail(&loud));
+        assert!(!detail(&quiet), "{}", alpha.log());
+        // A time that ends by itself.
+        alpha.run(&["log-level", "trace", "--for", "1s"]);
+        wait::until_true("the configured level", || {
+            let shown = object(&alpha, &["log-level"]);
+            assert_eq!(shown["configured"], "info");
+            shown["asked"] == false && shown["level"] == "info"
+        });
+        let quiet = alpha.accepted("c", b"c");
+        // And one that a reload ends; its line is behind everything that was logged before.
+        alpha.run(&["log-level", "warn"]);
+        assert_eq!(alpha.run(&["reload"]).status.code(), Some(0));
+        wait::until_true("its line in the log", || {
+            alpha.log().contains("log level as configured: a reload")
+        });
+        assert!(!detail(&quiet), "{}", alpha.log());
+        let records = alpha.json(&["audit"]).into_iter();
+        let records: Vec<Value> = records.filter(|r| r["action"] == "log_level").collect();
+        let subjects: Vec<_> = records.iter().map(|r| r["subject"].as_str().unwrap()).collect();
+        assert_eq!(subjects, ["debug", "trace", "configured", "warn", "configured"]);
+    }
+}

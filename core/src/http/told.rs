@@ -10,26 +10,26 @@ use crate::time::{Instant, Now};
 
 /// An answer to a request whose head was understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answered {
+pub struct Answered<'a> {
     /// Its method.
-    pub method: Method,
+    pub method: &'a Method,
     /// Its target, as it came.
-    pub target: String,
+    pub target: &'a str,
     /// The answer's status.
     pub status: u16,
     /// Who asked: the address of the other side.
-    pub remote: String,
+    pub remote: &'a str,
     /// From the end of the request's head to the beginning of the answer.
     pub took: Duration,
 }
 
 /// Who is told. Must be quick: connections call it where they run.
 #[derive(Clone)]
-pub struct Tell(Arc<dyn Fn(&Answered) + Send + Sync>);
+pub struct Tell(Arc<dyn Fn(&Answered<'_>) + Send + Sync>);
 
 impl Tell {
     /// Calls this with every answer.
-    pub fn new(tell: impl Fn(&Answered) + Send + Sync + 'static) -> Tell {
+    pub fn new(tell: impl Fn(&Answered<'_>) + Send + Sync + 'static) -> Tell {
         Tell(Arc::new(tell))
     }
 }
@@ -52,22 +52,24 @@ impl Eq for Tell {}
 #[derive(Debug, Default)]
 pub(super) struct Told {
     pub tell: Option<(Tell, String)>,
-    asked: Option<(Method, String, Instant)>,
+    asked: Option<(Method, Instant)>,
+    /// Its target, in memory that the next one uses again.
+    target: String,
 }
 
 impl Told {
     /// A request begins.
     pub fn asked(&mut self, now: Now, request: &Request) {
         if self.tell.is_some() {
-            self.asked = Some((request.method.clone(), request.target.clone(), now.mono));
+            self.asked = Some((request.method.clone(), now.mono));
+            self.target.clone_from(&request.target);
         }
     }
 
     /// It is answered.
     pub fn answered(&mut self, now: Now, status: u16) {
-        if let (Some((tell, remote)), Some((method, target, at))) = (&self.tell, self.asked.take())
-        {
-            let (remote, took) = (remote.clone(), now.mono.since(at));
+        if let (Some((tell, remote)), Some((method, at))) = (&self.tell, self.asked.take()) {
+            let (method, target, took) = (&method, &*self.target, now.mono.since(at));
             (tell.0)(&Answered { method, target, status, remote, took });
         }
     }

@@ -187,6 +187,20 @@ pub struct DeliveryRow {
     pub refused: u32,
 }
 
+impl DeliveryRow {
+    /// Where `counters` has it besides its state, if an operator holds its segment while it waits.
+    #[must_use]
+    pub fn counted_held(&self) -> Option<u8> {
+        let waits = matches!(self.state, State::Scheduled | State::Failed);
+        (waits && self.held == Some(true)).then_some(HELD + self.state as u8)
+    }
+
+    /// Everything under which `counters` has it.
+    pub fn counted_as(&self) -> impl Iterator<Item = u8> + use<> {
+        [Some(self.state as u8), self.counted_held()].into_iter().flatten()
+    }
+}
+
 /// A row of `inflight`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
@@ -317,6 +331,10 @@ pub struct CounterRow {
 /// In the key of `counters`, in place of a state: content that is held, reserved or doomed and came
 /// from that site, in segments and bytes charged (`inbound_quota`).
 pub const INBOUND: u8 = 5;
+
+/// In the key of `counters`, added to the number of Scheduled or Failed: deliveries among those in that state that wait because an operator holds
+/// their segment.
+pub const HELD: u8 = 8;
 
 /// In the key of `counters`, added to a shard's state, at site 0: shards in that state, and the bytes that
 /// are held or reserved for them.

@@ -273,6 +273,7 @@ impl Node {
                 row.held = segment.held.then_some(true);
                 self.stage.batch.put(Table::Deliveries, &keys::delivery(seq, site), &row);
                 self.stage.count(site, Some(before), Some(row.state), segment.size);
+                self.stage.count_held(site, None, Some(&row), segment.size);
                 self.note_delivery(site, &segment, Some(before), Some(&row), Some(cause));
                 self.becomes_due(site, seq, row, &segment);
             }
@@ -297,12 +298,13 @@ impl Node {
         mut segment: SegmentRow,
         when: UnixMillis,
     ) {
-        let before = row.state;
+        let (before, held) = (row.state, row.counted_held());
         self.move_to(&mut row, Event::Ack, now);
         row.refused = 0;
         self.stage.batch.put(Table::Deliveries, &keys::delivery(seq, site), &row);
         self.stage.batch.del(Table::Owed, &keys::peer_seq(site, seq));
         self.stage.count(site, Some(before), Some(row.state), segment.size);
+        self.stage.count_held(site, held, Some(&row), segment.size);
         self.note_delivery(site, &segment, Some(before), Some(&row), None);
         let batch = self.stage.number();
         self.book.set_delivery(batch, site, seq, Some(row), &segment);
@@ -344,7 +346,7 @@ impl Node {
         cause: Cause,
         when: UnixMillis,
     ) {
-        let before = row.state;
+        let (before, held) = (row.state, row.counted_held());
         self.move_to(&mut row, Event::GiveUp, now);
         row.last_error = cause.number();
         self.stage.batch.put(Table::Deliveries, &keys::delivery(seq, site), &row);
@@ -352,6 +354,7 @@ impl Node {
         let dead = DeadletterRow { cause: cause.number() };
         self.stage.batch.put(Table::Deadletters, &keys::deadletter(now.wall, seq, site), &dead);
         self.stage.count(site, Some(before), Some(row.state), segment.size);
+        self.stage.count_held(site, held, Some(&row), segment.size);
         self.note_delivery(site, segment, Some(before), Some(&row), Some(cause));
         self.book.set_delivery(self.stage.number(), site, seq, Some(row), segment);
         self.pass_back(site, seq, segment, cause.number(), when);

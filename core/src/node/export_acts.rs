@@ -68,7 +68,8 @@ impl Node {
             | Question::Unwatch(..)
             | Question::ConfirmClock
             | Question::Ping(_)
-            | Question::Reload(_) => return false,
+            | Question::Reload(_)
+            | Question::LogLevel(_) => return false,
         };
         if self.config.inbox.is_empty() || self.exports.acts.0.len() >= ACTS_MAX {
             return false;

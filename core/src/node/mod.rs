@@ -23,7 +23,7 @@
 //! | `recover`, `reconcile`, `reconfigure` | start-up; another configuration while it runs |
 //! | `pickup` | shards for nodes that are not there yet (DESIGN 4) |
 //! | `scrub`, `want`, `repair`, `aside` | content compared with its digests; its repair; rows that cannot be read |
-//! | `status`, `ping`, `stop`, `tally` | questions; the orderly end; what metrics count |
+//! | `status`, `ping`, `stop`, `tally`, `log_level` | questions; the orderly end; what metrics count; how much is logged |
 
 mod accept;
 mod acts;
@@ -43,6 +43,7 @@ mod export_look;
 mod full;
 mod handed;
 mod incoming;
+mod log_level;
 mod note;
 mod pace;
 mod passing;
@@ -74,6 +75,7 @@ mod window;
 mod tests;
 
 pub(crate) use accept::inline_charge;
+pub use log_level::{LogAsked, LogLevel, LogWanted};
 pub use recover::RecoverError;
 pub use status::Allowed;
 pub use tally::{Ending, Operation, PeerTallied, Source, Tallied};
@@ -186,6 +188,7 @@ pub struct Node {
     exports: Exports,
     reconcile: Reconcile,
     reloads: reconfigure::Reloads,
+    log_level: Option<log_level::Asked>,
     pings: ping::Pings,
     scrub: Scrub,
     pickup: Pickup,
@@ -400,6 +403,7 @@ impl Node {
         }
         self.more = false;
         self.tell_clock(out);
+        self.log_turn(now, out);
         self.rejudge(now, out);
         self.inflight_to_failed(now);
         self.start_waiting();
@@ -453,7 +457,7 @@ impl Node {
         let due = [self.conns_deadline(), self.full_deadline(), self.due_deadline()];
         let due = due.into_iter().chain([self.upkeep_deadline(), self.exports_deadline()]);
         let due = due.chain([partials, stop, stuck, self.scrub_deadline(), self.wants_deadline()]);
-        let due = due.chain([self.pickup_deadline()]);
+        let due = due.chain([self.pickup_deadline(), self.log_deadline()]);
         due.flatten().min()
     }
 
@@ -480,12 +484,6 @@ impl Node {
     /// Whether sessions may start: nothing of the last run is in flight any more.
     fn may_start(&self) -> bool {
         !self.reconcile.is_settling() && !matches!(self.mode, Mode::Rejudge(_))
-    }
-
-    /// The configuration it goes by.
-    #[must_use]
-    pub fn config(&self) -> &Config {
-        &self.config
     }
 
     /// How much it holds in memory beyond fixed tables, for bounds in tests: overlay entries, window

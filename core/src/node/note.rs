@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 
+use super::log_level::LogLevel;
 pub use super::reconcile::ReconcileSummary;
 use crate::code::Cause;
 use crate::id::{Epoch, SegmentId, Seq};
@@ -143,6 +144,15 @@ pub enum Note {
         who: String,
         /// What became of it.
         reading: Box<Reading>,
+    },
+    /// Another level is logged from now on.
+    LogLevel {
+        /// Who asked: `uid:1000`, or empty for the site itself.
+        who: String,
+        /// The level; `None` is the configured one.
+        level: Option<LogLevel>,
+        /// For how long, or why it holds no longer.
+        text: String,
     },
 }
 

@@ -56,6 +56,12 @@ impl Reloads {
 }
 
 impl Node {
+    /// The configuration it goes by.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
     /// A client wants the configuration to be read again.
     pub(super) fn reload(
         &mut self,
@@ -79,6 +85,7 @@ impl Node {
         out: &mut Vec<Action>,
     ) {
         if let Some(new) = config {
+            self.log_as_configured(now, "", "a reload", out);
             let new = self.config.with_live(&new);
             if new != self.config && new.faults().is_empty() {
                 self.swap(now, new, out);

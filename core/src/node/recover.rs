@@ -101,6 +101,7 @@ impl Node {
             refusals: [0; crate::code::Refusal::ALL.len()],
             reconcile,
             reloads: super::reconfigure::Reloads::default(),
+            log_level: None,
             pings: super::ping::Pings::default(),
             scrub: Scrub::new(&recovery),
             pickup: Pickup::at_start(&recovery),

@@ -101,6 +101,7 @@ impl Node {
         }
         segment.required = segment.required.saturating_sub(1);
         self.stage.count(site, Some(row.state), None, segment.size);
+        self.stage.count_held(site, row.counted_held(), None, segment.size);
         self.note_delivery(site, segment, Some(row.state), None, None);
         self.book.set_delivery(batch, site, seq, None, segment);
     }

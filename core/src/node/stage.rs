@@ -13,7 +13,9 @@ use super::types::Note;
 use crate::code::Cause;
 use crate::id::{BatchNo, BlobDigest, BlobNo, BodyNo, Epoch, Handle, Seq, SiteNo};
 use crate::ledger::read::Recovery;
-use crate::ledger::rows::{CounterRow, INBOUND, MetaName, MetaRow, SHARDS, State};
+use crate::ledger::rows::{
+    CounterRow, DeliveryRow, HELD, INBOUND, MetaName, MetaRow, SHARDS, State,
+};
 use crate::ledger::rows_pickup::ShardState;
 use crate::ledger::{Table, keys};
 use crate::limits::{BATCH_BYTES, BATCH_ROWS, GROWTH_ROWS};
@@ -262,9 +264,27 @@ impl Stage {
 
     /// A delivery of `bytes` goes from one state to another; `None` is not there.
     pub fn count(&mut self, site: SiteNo, from: Option<State>, to: Option<State>, bytes: u64) {
+        self.moves(site, from.map(|state| state as u8), to.map(|state| state as u8), bytes);
+    }
+
+    /// The same of what an operator holds ([`DeliveryRow::counted_held`]).
+    pub fn count_held(
+        &mut self,
+        site: SiteNo,
+        from: Option<u8>,
+        row: Option<&DeliveryRow>,
+        bytes: u64,
+    ) {
+        let to = row.and_then(DeliveryRow::counted_held);
+        if from != to {
+            self.moves(site, from, to, bytes);
+        }
+    }
+
+    fn moves(&mut self, site: SiteNo, from: Option<u8>, to: Option<u8>, bytes: u64) {
         for (state, arrives) in [(from, false), (to, true)] {
             let Some(state) = state else { continue };
-            let row = self.counters.entry((site, state as u8)).or_default();
+            let row = self.counters.entry((site, state)).or_default();
             if arrives {
                 row.count += 1;
                 row.bytes += bytes;
@@ -272,8 +292,13 @@ impl Stage {
                 row.count = row.count.saturating_sub(1);
                 row.bytes = row.bytes.saturating_sub(bytes);
             }
-            self.dirty.insert((site, state as u8));
+            self.dirty.insert((site, state));
         }
+    }
+
+    /// Of what waits in that state: what an operator holds, as it is in the ledger.
+    pub fn counter_held(&self, site: SiteNo, state: State) -> CounterRow {
+        self.durable.get(&(site, HELD + state as u8)).copied().unwrap_or_default()
     }
 
     /// A counter as it is in the ledger: nobody is told "delivered" before it is durable.

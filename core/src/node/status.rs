@@ -45,6 +45,10 @@ impl Node {
         let answer = match question {
             Question::Reload(who) => return self.reload(conn, ticket, who, out),
             Question::Ping(name) => return self.ping(conn, ticket, name, out),
+            Question::LogLevel(wanted) => {
+                self.log_wanted(now, wanted, out);
+                Answer::Status(Box::new(self.status(now)))
+            }
             Question::Status => Answer::Status(Box::new(self.status(now))),
             Question::Progress(seq) => Answer::Progress(self.sent(*seq)),
             Question::Stop => {
@@ -88,6 +92,7 @@ impl Node {
             reconciled: (self.summary.checked, self.reconcile.total()),
             stopping: self.stopping,
             clock_held: self.clock_held(),
+            log: self.log_asked(now),
             commits: self.stage.commits,
             tallied: self.stage.tallied,
             refusals: self.refusals,
@@ -121,6 +126,8 @@ impl Node {
                 .unwrap_or_default(),
             session,
             counters: STATES.map(|state| self.stage.counter(peer.site, state)),
+            held_back: [State::Scheduled, State::Failed]
+                .map(|state| self.stage.counter_held(peer.site, state)),
             sending: peer.flights.values().map(|f| f.sent).sum(),
             inbound: self.stage.inbound_durable(peer.site),
             inbound_quota: configured.and_then(|p| p.inbound_quota),

@@ -180,6 +180,7 @@ impl Node {
         self.stage.batch.put(Table::Deliveries, &keys::delivery(seq, site), &row);
         self.stage.batch.put_key(Table::Owed, &keys::peer_seq(site, seq));
         self.stage.count(site, None, Some(State::Scheduled), segment.size);
+        self.stage.count_held(site, None, Some(&row), segment.size);
         self.note_delivery(site, segment, None, Some(&row), None);
         self.becomes_due(site, seq, row, segment);
     }

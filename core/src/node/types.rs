@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use super::log_level::{LogAsked, LogWanted};
 pub use super::note::{Note, Reading, ReconcileSummary};
 use super::status::Allowed;
 use super::tally::{PeerTallied, Tallied};
@@ -196,6 +197,8 @@ pub enum Question {
     Ping(String),
     /// Read the configuration again; who asks, as the audit has it.
     Reload(String),
+    /// Log more or less from now on; answered as [`Question::Status`].
+    LogLevel(LogWanted),
 }
 
 /// BLAKE3 of a path below a watched directory.
@@ -208,7 +211,7 @@ pub struct PathHash(
 /// An answer to a [`Question`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// To [`Question::Status`].
+    /// To [`Question::Status`] and [`Question::LogLevel`].
     Status(Box<Status>),
     /// To [`Question::Progress`]: destinations with bytes sent so far.
     Progress(Vec<(String, u64)>),
@@ -268,6 +271,8 @@ pub struct Status {
     pub stopping: bool,
     /// Whether nothing expires because a step of the clock is not confirmed.
     pub clock_held: bool,
+    /// What is logged in place of what is configured, if an operator asked.
+    pub log: Option<LogAsked>,
     /// Batches committed since the start, and their rows.
     pub commits: (u64, u64),
     /// What else is counted since then.
@@ -361,6 +366,8 @@ pub struct PeerStatus {
     pub session: Option<Epoch>,
     /// Deliveries by state, indexed by [`crate::ledger::rows::State`].
     pub counters: [CounterRow; 5],
+    /// Of what is scheduled, and of what has failed: what waits because an operator holds its segment.
+    pub held_back: [CounterRow; 2],
     /// Bytes sent of attempts in flight.
     pub sending: u64,
     /// Segments and bytes of what it brought that are held, reserved or being removed.

@@ -83,9 +83,11 @@ impl Site {
             rows(snapshot, Table::Deliveries, keys::parse_delivery);
         for ((seq, site), row) in deliveries {
             let segment = &segments[&seq];
-            let counter = counters.entry((site, row.state as u8)).or_default();
-            counter.count += 1;
-            counter.bytes += segment.size;
+            for at in row.counted_as() {
+                let counter = counters.entry((site, at)).or_default();
+                counter.count += 1;
+                counter.bytes += segment.size;
+            }
             let counts = acked.entry(seq).or_default();
             counts.1 += 1;
             match row.state {

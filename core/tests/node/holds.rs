@@ -14,6 +14,13 @@ use consign_core::store::CommitFault;
 use crate::acts::{act, all, ask, audits, done, end_all, of, peer, refused, told, whys};
 use crate::site::{Site, config};
 
+/// Deliveries that are scheduled, or have failed, and wait in held segments.
+fn held_back(site: &Site, peer: &str) -> [u64; 2] {
+    let status = site.pump.node().status(site.now);
+    let found = status.peers.into_iter().find(|p| p.name == peer);
+    found.expect("the peer").held_back.map(|row| row.count)
+}
+
 #[test]
 fn a_held_segment_leaves_due_and_comes_back_under_its_old_key() {
     let mut site = Site::new(&["beta", "gamma"]);
@@ -25,7 +32,9 @@ fn a_held_segment_leaves_due_and_comes_back_under_its_old_key() {
     assert!(site.segment(id).unwrap().held);
     assert_eq!((site.store.rows(Table::Due), site.store.rows(Table::Owed)), (1, 3));
     site.audit();
+    assert_eq!(held_back(&site, "beta"), [1, 0]);
     let mut site = site.restart();
+    assert_eq!(held_back(&site, "beta"), [1, 0]);
     site.session("beta");
     site.settle();
     let sends = site.sendings();
@@ -37,6 +46,7 @@ fn a_held_segment_leaves_due_and_comes_back_under_its_old_key() {
     assert_eq!(site.sendings()[0].1.offer.id, id);
     assert_eq!(site.delivery(id, "gamma").unwrap().next_attempt_after, due);
     assert_eq!(audits(&site).iter().map(|a| &*a.action).collect::<Vec<_>>(), ["hold", "unhold"]);
+    assert_eq!((held_back(&site, "beta"), held_back(&site, "gamma")), ([0, 0], [0, 0]));
     site.audit();
 }
 
@@ -53,6 +63,7 @@ fn an_attempt_under_way_is_finished_and_waits_only_if_it_fails() {
         let row = site.delivery(id, "beta").unwrap();
         let failed = outcome != Outcome::Acked;
         assert_eq!(row.held == Some(true), failed);
+        assert_eq!(held_back(&site, "beta"), [0, u64::from(failed)]);
         site.wait(Duration::from_secs(600));
         assert!(site.sendings().is_empty());
         site.audit();

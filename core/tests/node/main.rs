@@ -15,6 +15,7 @@ mod holds;
 mod hop;
 mod keep;
 mod life;
+mod log_level;
 mod pace;
 mod ping;
 mod receipts;

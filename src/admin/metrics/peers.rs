@@ -84,17 +84,20 @@ fn of_each(
     }
 }
 
-/// What is not done, in the order of [`STATES`]. Whatever waits for a peer that an operator holds is held.
+/// What is not done, in the order of [`STATES`]. Whatever waits for a peer that an operator holds is held, and so is what
+/// waits in segments that one holds.
 fn queue(peer: &PeerStatus) -> [CounterRow; 5] {
     let [queued, sending, _, backoff, dead] = peer.counters;
-    if !peer.held {
-        return [queued, sending, backoff, CounterRow::default(), dead];
-    }
-    let held = CounterRow {
-        count: queued.count.saturating_add(backoff.count),
-        bytes: queued.bytes.saturating_add(backoff.bytes),
+    let [of_queued, of_backoff] = if peer.held { [queued, backoff] } else { peer.held_back };
+    let less = |a: CounterRow, b: CounterRow| CounterRow {
+        count: a.count.saturating_sub(b.count),
+        bytes: a.bytes.saturating_sub(b.bytes),
     };
-    [CounterRow::default(), sending, CounterRow::default(), held, dead]
+    let held = CounterRow {
+        count: of_queued.count.saturating_add(of_backoff.count),
+        bytes: of_queued.bytes.saturating_add(of_backoff.bytes),
+    };
+    [less(queued, of_queued), sending, less(backoff, of_backoff), held, dead]
 }
 
 fn attempts(page: &mut Page, peers: &[PeerStatus]) {

@@ -6,23 +6,24 @@ use consign_core::histogram::Histogram as Durations;
 
 use super::page::{FEW, Kind::Counter, Kind::Histogram, Page};
 use crate::admin::AdminContext;
-use crate::meters::{HTTP, RPC};
+use crate::admin::rpc;
+use crate::meters::HTTP;
 
 /// What was answered.
 pub(super) fn served(page: &mut Page, context: &AdminContext) {
-    let (rpc, http) = context.meters.served();
+    let (table, (served, http)) = (rpc(), context.meters.served());
     let name = "consign_rpc_requests_total";
     page.family(name, Counter, "Requests of the local interface answered since the start.");
     let mut methods: BTreeMap<usize, Durations> = BTreeMap::new();
-    for ((at, status), durations) in rpc.rows(RPC, 200) {
-        let labels = [("method", RPC[at].label), ("code", &*status.to_string())];
+    for ((at, status), durations) in served.rows(table, 200) {
+        let labels = [("method", table[at].label), ("code", &*status.to_string())];
         page.sample(name, &labels, durations.count());
         methods.entry(at).or_default().merge(&durations);
     }
     let name = "consign_rpc_request_duration_seconds";
     page.family(name, Histogram, "From a request's head to the beginning of its answer.");
     for (at, durations) in methods {
-        page.histogram(name, &[("method", RPC[at].label)], &durations, FEW);
+        page.histogram(name, &[("method", table[at].label)], &durations, FEW);
     }
     let name = "consign_http_request_duration_seconds";
     page.family(name, Histogram, "The same of requests of pickup.");

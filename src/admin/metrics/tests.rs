@@ -111,6 +111,24 @@ fn what_waits_for_a_held_peer_is_held() {
 }
 
 #[test]
+fn what_waits_in_held_segments_is_held_and_counts_once() {
+    let mut status = status();
+    let beta = &mut status.peers[0];
+    beta.counters[0] = CounterRow { count: 7, bytes: 70 };
+    beta.counters[3] = CounterRow { count: 5, bytes: 50 };
+    beta.held_back = [CounterRow { count: 2, bytes: 20 }, CounterRow { count: 4, bytes: 40 }];
+    for (held, counts) in [(false, [5, 1, 6]), (true, [0, 0, 12])] {
+        status.peers[0].held = held;
+        let text = text(&status, &context());
+        for (state, count) in ["queued", "backoff", "held"].iter().zip(counts) {
+            let labels = format!("{{peer=\"beta\",state=\"{state}\"}}");
+            has(&text, &format!("consign_peer_queue_segments{labels} {count}"));
+            has(&text, &format!("consign_peer_queue_bytes{labels} {}", count * 10));
+        }
+    }
+}
+
+#[test]
 fn every_sample_follows_its_family_and_no_series_stands_twice() {
     let text = text(&status(), &context());
     let (mut family, mut kind) = ("", "");

@@ -35,7 +35,15 @@ fn paths_and_methods() {
     assert_eq!(routed("GET", "/v1/segments"), Ok(Route::List(Listing::default())));
     assert_eq!(routed("GET", "/v1/segments/3FA9c1"), Ok(Route::Show(id.clone())));
     assert_eq!(routed("GET", "/v1/segments/3fa9c1/content"), Ok(Route::Content(id)));
+    assert_eq!(routed("GET", "/v1/log-level"), Ok(Route::Log));
     let table = [
+        ("GET", "/v1/log-level?level=debug", (400, "bad_query")),
+        ("POST", "/v1/log-level", (400, "invalid")),
+        ("POST", "/v1/log-level?level=loud", (400, "invalid")),
+        ("POST", "/v1/log-level?level=debug&for=0", (400, "invalid")),
+        ("POST", "/v1/log-level?level=debug&for=31622401", (400, "invalid")),
+        ("POST", "/v1/log-level?level=configured&for=1", (400, "invalid")),
+        ("DELETE", "/v1/log-level", (405, "method_not_allowed")),
         ("POST", "/", (405, "method_not_allowed")),
         ("GET", "/v1/page", (405, "method_not_allowed")),
         ("GET", "/v1/page/session", (405, "method_not_allowed")),

@@ -1,7 +1,7 @@
 //! What is asked of whom for a request that is whole.
 
 use consign_core::id::TransferNo;
-use consign_core::node::Question;
+use consign_core::node::{LogWanted, Question};
 use consign_core::session::{SessionEvent, SessionOut};
 use consign_core::store::{Query, Snapshot, StoreFault, StoreRequest};
 use consign_core::time::Now;
@@ -36,6 +36,8 @@ impl AdminSession {
             | Route::Stop
             | Route::ConfirmClock
             | Route::Reload
+            | Route::Log
+            | Route::SetLog(_)
             | Route::Peers
             | Route::Metrics
             | Route::ExportRun
@@ -44,6 +46,10 @@ impl AdminSession {
                     Route::Stop => Question::Stop,
                     Route::ConfirmClock => Question::ConfirmClock,
                     Route::Reload => Question::Reload(self.asker.who()),
+                    Route::SetLog(wanted) => {
+                        let who = self.asker.who();
+                        Question::LogLevel(LogWanted { who, ..wanted.clone() })
+                    }
                     Route::ExportRun => Question::InboxRun,
                     Route::Unwatch(rule, paths) => Question::Unwatch(*rule, paths.clone()),
                     _ => Question::Status,

@@ -11,6 +11,7 @@ use super::begin::query;
 use super::{AdminSession, Task};
 use crate::admin::acts::Acted;
 use crate::admin::exports::Done;
+use crate::admin::log_level::LogShown;
 use crate::admin::metrics;
 use crate::admin::oldest::Oldest;
 use crate::admin::refusal::No;
@@ -106,6 +107,12 @@ impl AdminSession {
             (Task::Ask(asked, Route::Status), Answer::Status(status)) if asked == ticket => {
                 let up = now.mono.since(Instant::ZERO).as_secs();
                 let shape = Status::of(status, &self.context, up);
+                self.shape(now, 200, &[], &shape, out);
+            }
+            (Task::Ask(asked, Route::Log | Route::SetLog(_)), Answer::Status(status))
+                if asked == ticket =>
+            {
+                let shape = LogShown::of(status, &self.context);
                 self.shape(now, 200, &[], &shape, out);
             }
             (Task::Ask(asked, route @ (Route::Peers | Route::Metrics)), Answer::Status(status))

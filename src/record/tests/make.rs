@@ -15,7 +15,7 @@ use consign_core::ledger::read_export::{DueExport, HereSegment};
 use consign_core::ledger::read_scrub::{RawRow, ScrubItem};
 use consign_core::ledger::rows::*;
 use consign_core::ledger::rows_upkeep::{ExportRow, ExportState, ReceiptRow, RememberedRow};
-use consign_core::node::{Input, PathHash, Question, Reading};
+use consign_core::node::{Input, LogLevel, LogWanted, PathHash, Question, Reading};
 use consign_core::plant::Plant;
 use consign_core::segment::{Class, Destinations, Meta};
 use consign_core::session::*;
@@ -205,6 +205,7 @@ fields! {
         ledger_max, inline_max, buffered_bytes, session_bytes, peer_sessions, partial_ttl,
         drain_timeout, window, plant, buffer,
     }
+    LogWanted { level, lasting, who }
     BufferConfig {
         max_bytes, max_upload, ttl, upload_grace, transit_grace, slot_ttl, token_ttl, notify_window,
         max_pickups, keep_history, nonces_per_key,
@@ -254,6 +255,13 @@ variants! {
         { let _ = g; Outcome::AckMismatch },
         Outcome::Unreadable(Make::make(g)),
     }
+    LogLevel: g {
+        { let _ = g; LogLevel::Error },
+        { let _ = g; LogLevel::Warn },
+        { let _ = g; LogLevel::Info },
+        { let _ = g; LogLevel::Debug },
+        { let _ = g; LogLevel::Trace },
+    }
     Question: g {
         { let _ = g; Question::Status },
         Question::Progress(Make::make(g)),
@@ -263,6 +271,7 @@ variants! {
         Question::Unwatch(Make::make(g), Make::make(g)),
         { let _ = g; Question::ConfirmClock },
         Question::Reload(Make::make(g)),
+        Question::LogLevel(Make::make(g)),
         Question::Ping(Make::make(g)),
     }
     Answer: g {

@@ -354,7 +354,8 @@ impl Desk<'_> {
         t.left.extend(old_key);
         let claims = new.state == State::Inflight && from != Some(State::Inflight);
         t.claimed.extend(old_key.filter(|_| claims));
-        self.counted(no, from, Some(new.state), size, t);
+        let before = old.map(|old| old.counted_as().collect()).unwrap_or_default();
+        self.counted(no, before, new.counted_as().collect(), size, t);
         if from == Some(State::Deadletter) {
             self.site.revived.insert((seq, no));
         }
@@ -392,13 +393,13 @@ impl Desk<'_> {
         };
         let (from, id, size) = (Some(old.state), segment.id, segment.size);
         let (attempts, spent, cause) = (old.attempts, old.spent, 0);
-        let row = old.clone();
+        let (row, counted) = (old.clone(), old.counted_as().collect());
         if waits(old.state) {
             t.left.push(due_key(no, seq, old.next_attempt_after, segment));
         }
         t.deliveries.push((seq, no));
         t.segments.push(seq);
-        self.counted(no, from, None, size, t);
+        self.counted(no, counted, Vec::new(), size, t);
         let claim = self.site.claims.remove(&(no, seq));
         t.gone.deliveries.push(Dropped { seq, no, row, claim });
         self.site.settled.insert((seq, no));
@@ -406,24 +407,17 @@ impl Desk<'_> {
         Ok(())
     }
 
-    fn counted(
-        &mut self,
-        no: SiteNo,
-        from: Option<State>,
-        to: Option<State>,
-        size: u64,
-        t: &mut Touched,
-    ) {
+    fn counted(&mut self, no: SiteNo, from: Vec<u8>, to: Vec<u8>, size: u64, t: &mut Touched) {
         if from == to {
             return;
         }
-        if let Some(state) = from {
-            self.site.tally.entry((no, state as u8)).or_default().leaves(size);
-            t.counters.push((no, state as u8));
+        for at in from {
+            self.site.tally.entry((no, at)).or_default().leaves(size);
+            t.counters.push((no, at));
         }
-        if let Some(state) = to {
-            self.site.tally.entry((no, state as u8)).or_default().arrives(size);
-            t.counters.push((no, state as u8));
+        for at in to {
+            self.site.tally.entry((no, at)).or_default().arrives(size);
+            t.counters.push((no, at));
         }
     }
 

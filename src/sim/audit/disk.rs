@@ -120,7 +120,9 @@ impl Disk {
         let mut tally: BTreeMap<(SiteNo, u8), Tally> = BTreeMap::new();
         for ((seq, site), row) in &self.deliveries {
             let size = self.segments.get(seq).map_or(0, |segment| segment.size);
-            tally.entry((*site, row.state as u8)).or_default().arrives(size);
+            for at in row.counted_as() {
+                tally.entry((*site, at)).or_default().arrives(size);
+            }
         }
         tally
     }

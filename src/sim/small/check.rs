@@ -327,9 +327,11 @@ impl Ledger {
             let Some(segment) = self.segments.get(seq) else {
                 return no(format!("a delivery of {seq}, which is not there"));
             };
-            let counter = counters.entry(keys::counter(*to, row.state as u8).to_vec()).or_default();
-            counter.count += 1;
-            counter.bytes += segment.size;
+            for at in row.counted_as() {
+                let counter = counters.entry(keys::counter(*to, at).to_vec()).or_default();
+                counter.count += 1;
+                counter.bytes += segment.size;
+            }
             due += usize::from(matches!(row.state, State::Scheduled | State::Failed));
             dead += usize::from(row.state == State::Deadletter);
             owed += usize::from(!matches!(row.state, State::Acked | State::Deadletter));

@@ -191,7 +191,7 @@ impl Check<'_> {
     }
 
     fn delivery(&mut self, seq: Seq, site: SiteNo, row: &DeliveryRow, segment: &SegmentRow) {
-        self.sums.delivery(site, row.state, segment.size);
+        self.sums.delivery(site, row, segment.size);
         self.unknown_peer(site);
         let whose = format!("the delivery of segment {seq} to site number {site}");
         let pair = keys::peer_seq(site, seq);

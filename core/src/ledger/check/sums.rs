@@ -8,7 +8,7 @@ use alloc::vec;
 use super::rows::text_of;
 use super::{Check, Fix, Rule, Tally};
 use crate::id::SiteNo;
-use crate::ledger::rows::{CounterRow, INBOUND, MetaName, MetaRow, SHARDS, State};
+use crate::ledger::rows::{CounterRow, DeliveryRow, INBOUND, MetaName, MetaRow, SHARDS};
 use crate::ledger::rows_pickup::ShardState;
 use crate::ledger::{Table, keys};
 
@@ -41,11 +41,13 @@ impl Sums {
         self.tally.quarantined += 1;
     }
 
-    pub(super) fn delivery(&mut self, site: SiteNo, state: State, bytes: u64) {
+    pub(super) fn delivery(&mut self, site: SiteNo, row: &DeliveryRow, bytes: u64) {
         self.tally.deliveries += 1;
-        let row = self.counters.entry((site, state as u8)).or_default();
-        row.count += 1;
-        row.bytes = row.bytes.saturating_add(bytes);
+        for at in row.counted_as() {
+            let sum = self.counters.entry((site, at)).or_default();
+            sum.count += 1;
+            sum.bytes = sum.bytes.saturating_add(bytes);
+        }
     }
 
     /// Shards in a state, and bytes that are held or reserved for them.

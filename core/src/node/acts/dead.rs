@@ -90,6 +90,7 @@ impl Node {
             self.stage.batch.put_key(Table::Due, &key.key());
         }
         self.stage.count(site, Some(State::Deadletter), Some(state), size);
+        self.stage.count_held(site, None, Some(&row), size);
         self.stage.tally(Tally::Deadletter(Operation::Retry));
         self.stage.note(Note::Delivery {
             id,

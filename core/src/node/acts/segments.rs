@@ -122,7 +122,9 @@ impl Node {
                 continue;
             }
             let key = due_key(site, seq, &row, &segment);
+            let before = row.counted_held();
             row.held = held.then_some(true);
+            self.stage.count_held(site, before, Some(&row), segment.size);
             self.stage.batch.put(Table::Deliveries, &keys::delivery(seq, site), &row);
             if held {
                 self.stage.batch.del(Table::Due, &key.key());

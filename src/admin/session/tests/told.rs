@@ -38,6 +38,35 @@ fn a_question_waits_for_an_event_and_no_longer_than_it_said() {
 }
 
 #[test]
+fn the_level_of_the_log_is_told_changed_and_given_back() {
+    let context = context();
+    context.reloads.logs_at(tracing::Level::INFO);
+    let mut site = Site::with(config(), &make(context), Some(UID));
+    let configured = json!({
+        "schema": "consign.log_level/1", "level": "info", "configured": "info", "asked": false,
+        "until": null, "who": "",
+    });
+    assert_eq!(site.ask("GET", "/v1/log-level", b"").json(), configured);
+    let got = site.ask("POST", "/v1/log-level?level=debug&for=2", b"").json();
+    assert_eq!((&got["level"], &got["who"]), (&json!("debug"), &json!(format!("uid:{UID}"))));
+    assert!(got["until"].is_string(), "{got}");
+    let status = site.ask("GET", "/v1/status", b"").json();
+    assert_eq!(
+        (&status["log"]["level"], &status["log"]["until"]),
+        (&json!("debug"), &got["until"])
+    );
+    site.pass(2);
+    assert_eq!(site.ask("GET", "/v1/log-level", b"").json(), configured);
+    let got = site.ask("POST", "/v1/log-level?level=error", b"").json();
+    assert_eq!((&got["asked"], &got["until"]), (&json!(true), &json!(null)));
+    assert_eq!(site.ask("POST", "/v1/log-level?level=configured", b"").json(), configured);
+    let records = site.ask("GET", "/v1/audit", b"").json();
+    let subjects: Vec<_> = records["records"].as_array().unwrap().iter().collect();
+    let subjects: Vec<_> = subjects.iter().map(|r| r["subject"].as_str().unwrap()).collect();
+    assert_eq!(subjects, ["debug", "configured", "error", "configured"]);
+}
+
+#[test]
 fn a_site_that_stops_lets_nobody_wait() {
     let (mut site, _) = followed();
     assert_eq!(site.ask("GET", "/v1/events?since=0&wait=30", b"").status, 0);
