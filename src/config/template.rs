@@ -116,7 +116,9 @@ pub fn reference() -> String {
          To give a peer another key without a gap: put both fingerprints into its `fingerprint` on the other side, replace the pair, take the\n\
          old one out after the next session. To change the authority: old, then old and new in one file, then new. Sessions end within a minute\n\
          when an authority is taken out. A key from `credential:NAME` changes only with a restart of the service, since the service manager does not\n\
-         change credentials of one that runs.\n",
+         change credentials of one that runs.\n\n\
+         How much is logged can be changed without the file: `consign log-level debug --for 10m`. A reload \
+         brings `log.level` back.\n",
     );
     for section in SECTIONS {
         let (open, close) = if section.many { ("[[", "]]") } else { ("[", "]") };
