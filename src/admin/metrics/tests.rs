@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use consign_core::code::Cause;
+use consign_core::config::Config;
 use consign_core::histogram::Histogram;
 use consign_core::id::Epoch;
 use consign_core::ledger::rows::CounterRow;
 use consign_core::ledger::rows_pickup::ShardState;
 use consign_core::node::{Ending, PeerStatus};
 use consign_core::pickup::PickupRefusal;
+use consign_core::time::UnixMillis;
 
 use super::page::Seconds;
 use super::*;
@@ -126,6 +128,81 @@ fn what_waits_in_held_segments_is_held_and_counts_once() {
             has(&text, &format!("consign_peer_queue_bytes{labels} {}", count * 10));
         }
     }
+}
+
+/// A peer with something of everything.
+fn busy_peer() -> PeerStatus {
+    let row = CounterRow { count: 7, bytes: 70 };
+    let mut beta = PeerStatus {
+        name: "beta".into(),
+        known: true,
+        held: true,
+        needs_rekey: true,
+        session: Some(Epoch { boot: 1, session: 1 }),
+        counters: [row; 5],
+        inbound: row,
+        inbound_quota: Some(700),
+        oldest: Some(UnixMillis(7_000)),
+        last_acked: Some(UnixMillis(9_000)),
+        ..PeerStatus::default()
+    };
+    beta.tallied.attempts.fill(3);
+    beta.tallied.failures.fill(4);
+    beta
+}
+
+/// A node with something of everything.
+fn busy() -> Status {
+    let row = CounterRow { count: 7, bytes: 70 };
+    let more = [CounterRow { count: 9, bytes: 90 }; 5];
+    let gamma = PeerStatus { name: "gamma".into(), counters: more, ..busy_peer() };
+    let gamma = PeerStatus { held: false, held_back: [row; 2], ..gamma };
+    let mut status = Status { peers: vec![busy_peer(), gamma], ..Status::default() };
+    (status.boot, status.segments, status.unplaced, status.quarantined) = (2, 3, 4, 5);
+    (status.used, status.limit, status.commits) = (6, 7, (8, 9));
+    (status.full, status.reconciling, status.clock_held) = (true, true, true);
+    (status.space.free, status.space.ledger, status.space.ballast_whole) = (10, 11, true);
+    (status.scrub.last, status.scrub.bytes, status.scrub.corrupt) =
+        (Some(UnixMillis(12_000)), 13, 14);
+    status.refusals.fill(1);
+    status.acts.fill(1);
+    let tallied = &mut status.tallied;
+    (tallied.accepted, tallied.deadletters) = ([row; 3], [1; 2]);
+    (tallied.shards, tallied.spoiled) = ([1; ShardState::ALL.len()], [1; 2]);
+    let timed = [&mut tallied.commits, &mut tallied.attempts, &mut tallied.latency];
+    timed.into_iter().chain([&mut tallied.pickup_wait]).for_each(|h| h.observe_ms(20));
+    let pickup = &mut status.pickup;
+    (pickup.shards, pickup.refusals) =
+        ([row; ShardState::ALL.len()], [1; PickupRefusal::ALL.len()]);
+    (pickup.used, pickup.limit, pickup.clients, pickup.sessions) = (1, 2, 3, 4);
+    (pickup.uploads, pickup.fetches, pickup.unanswered, pickup.stored) = (5, 6, 7, 8);
+    (pickup.notified, pickup.redeemed, pickup.unused, pickup.broken) = (9, 10, 11, 12);
+    (pickup.acks, pickup.bad_tokens, pickup.lost_uploads) = ((1, 2), [3, 4, 5], (6, 7));
+    status
+}
+
+#[test]
+fn every_series_moves_when_what_it_tells_of_does() {
+    let busy_context = context();
+    let config = Config { ledger_max: 1 << 30, ..Config::default() };
+    busy_context.reloads.taken(UnixMillis(15_000), &config, &[]);
+    busy_context.reloads.files_are("the key is not that of the certificate");
+    let (idle, busy) = (text(&status(), &context()), text(&busy(), &busy_context));
+    let idle: BTreeSet<&str> = idle.lines().collect();
+    // What others than the node count has tests of its own; a held peer has nothing but `held`, and bounds of histograms may
+    // be below or above what they have seen.
+    let others = ["consign_rpc", "consign_http", "consign_log", "consign_build", "process_"];
+    let other = |line: &&str| {
+        others.iter().any(|name| line.starts_with(name))
+            || line.contains("_bucket{")
+            || line.starts_with("consign_peer_sent") | line.starts_with("consign_peer_received")
+            || line.contains("peer=\"beta\",state=\"queued\"")
+            || line.contains("peer=\"beta\",state=\"backoff\"")
+    };
+    let samples = busy.lines().filter(|line| !line.starts_with('#') && !other(line));
+    let still: Vec<&str> = samples.filter(|line| idle.contains(line)).collect();
+    // Nobody holds gamma.
+    assert_eq!(still, ["consign_peer_held{peer=\"gamma\"} 0"]);
 }
 
 #[test]
