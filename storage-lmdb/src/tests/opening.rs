@@ -109,7 +109,7 @@ fn a_directory_without_any_of_it_is_not_said_to_have_content() {
     let at = || OpenOptions::new(dir.path());
     let all = [Offline::to_read(&at()), Offline::to_repair(&at())];
     for refused in all {
-        let why = refused.err().expect("there is nothing to open");
+        let why = refused.expect_err("there is nothing to open");
         assert!(matches!(why, OpenError::NoSite { .. }), "{why}");
         assert!(!why.to_string().contains("beside"), "{why}");
     }
@@ -117,7 +117,7 @@ fn a_directory_without_any_of_it_is_not_said_to_have_content() {
     filled(dir.path());
     fs::remove_dir_all(dir.path().join("ledger")).expect("it was there");
     fs::remove_file(dir.path().join("FORMAT")).expect("it was there");
-    let why = Offline::to_read(&at()).err().expect("there is no ledger");
+    let why = Offline::to_read(&at()).expect_err("there is no ledger");
     assert!(matches!(why, OpenError::LedgerMissing { .. }), "{why}");
 }
 
