@@ -318,6 +318,7 @@ pub(crate) fn not_opened(e: &OpenError) -> Failure {
     let (exit, code) = match e {
         OpenError::Locked { .. } => (Exit::Failed, "CN0515"),
         OpenError::FileSystem { .. } => (Exit::Config, "CN0516"),
+        OpenError::NoSite { .. } => (Exit::Config, "CN0520"),
         OpenError::Io { source, .. } => match source.kind() {
             std::io::ErrorKind::PermissionDenied => (Exit::NotPermitted, "CN0517"),
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
@@ -331,6 +332,9 @@ pub(crate) fn not_opened(e: &OpenError) -> Failure {
     match e {
         OpenError::Locked { .. } => failure.help("`consign status` asks the process that runs"),
         OpenError::FileSystem { .. } => failure.help("`serve --force-fs` takes it all the same"),
+        OpenError::NoSite { .. } => failure.help(
+            "is node.data_dir right? `consign serve` makes a ledger there at its first start",
+        ),
         _ => failure,
     }
 }

@@ -51,6 +51,49 @@ impl Given {
             self.names.remove(&name);
         }
     }
+
+    /// Whether this is about to become a directory.
+    fn leads_below(&self, (rule, name): &(RuleDir, String)) -> bool {
+        let below = (rule.clone(), format!("{name}/"));
+        let next = self.names.range(&below..).next();
+        next.is_some_and(|(dir, name)| *dir == below.0 && name.starts_with(&below.1))
+    }
+
+    /// Directories for a name. Where a file has, or is about to get, the name of one, the directory gets another: `film` and `film/1` can both be
+    /// names of segments, and the shard `film/1/0` is in the way of all shards of a file of that id.
+    fn dirs(
+        &self,
+        rule: &RuleDir,
+        base: &OwnedFd,
+        dirs: &[String],
+    ) -> Result<Vec<String>, Trouble> {
+        let mut found: Vec<String> = Vec::with_capacity(dirs.len());
+        for dir in dirs {
+            let parent = below::walk(base, &found, false).map_err(failed(found.join("/")))?;
+            let is_file = |part: &String| {
+                let path = found.iter().chain([part]).cloned().collect::<Vec<_>>().join("/");
+                let there = match &parent {
+                    Some(parent) => below::look(parent, part.as_bytes()).map_err(failed(&path))?,
+                    None => None,
+                };
+                let given = self.names.contains(&(rule.clone(), path));
+                Ok(given || matches!(there, Some(There::File(..))))
+            };
+            let mut n = 1;
+            let mut part = dir.clone();
+            while is_file(&part)? {
+                n += 1;
+                if n > NUMBERS {
+                    return Err(Trouble::Later(format!(
+                        "{NUMBERS} files are called {dir} already"
+                    )));
+                }
+                part = numbered(dir, n);
+            }
+            found.push(part);
+        }
+        Ok(found)
+    }
 }
 
 /// Why a task is not done.
@@ -113,8 +156,9 @@ impl Place {
         let Some((last, dirs)) = parts.split_last() else {
             return Err(Trouble::Never("hostile_name: it is empty".into()));
         };
-        let parent = below::walk(&base, dirs, false).map_err(failed(dirs.join("/")))?;
         let mut given = locked(&self.given);
+        let dirs = given.dirs(&rule.dir, &base, dirs)?;
+        let parent = below::walk(&base, &dirs, false).map_err(failed(dirs.join("/")))?;
         for n in 1..=NUMBERS {
             let part = numbered(last, n);
             let name = dirs.iter().chain([&part]).cloned().collect::<Vec<_>>().join("/");
@@ -123,7 +167,7 @@ impl Place {
                 None => false,
             };
             let entry = (rule.dir.clone(), name.clone());
-            if !taken && given.names.insert(entry.clone()) {
+            if !taken && !given.leads_below(&entry) && given.names.insert(entry.clone()) {
                 given.by.insert((job.rule, job.seq), entry);
                 return Ok(name);
             }

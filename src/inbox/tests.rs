@@ -183,6 +183,28 @@ fn names_that_are_taken_get_a_number() {
 }
 
 #[test]
+fn a_name_below_that_of_a_file_gets_another_directory_whichever_comes_first() {
+    // Shards of the files `film` and `film/1/0`, as a node gives them out.
+    let mut room = Room::new(&[], minute());
+    assert_eq!(room.put(1, "film/1/0"), "film/1/0");
+    assert_eq!(room.put(2, "film/1/0/1/0"), "film/1/0 (2)/1/0");
+    assert_eq!(room.put(3, "film/1/0/1/1"), "film/1/0 (2)/1/1", "they stay together");
+    // The other way round.
+    assert_eq!(room.put(4, "disc/1/0/1/0"), "disc/1/0/1/0");
+    assert_eq!(room.put(5, "disc/1/0"), "disc/1/0 (2)");
+    // While neither is in the directory yet.
+    let (file, below) = (room.write(6, "reel.d"), room.write(7, "reel.d/1/0"));
+    assert_eq!((file.0.as_str(), below.0.as_str()), ("reel.d", "reel (2).d/1/0"));
+    let (below, file) = (room.write(8, "tape/1/0"), room.write(9, "tape"));
+    assert_eq!((below.0.as_str(), file.0.as_str()), ("tape/1/0", "tape (2)"));
+    for (seq, named) in [(9, &file), (8, &below)] {
+        assert_eq!(room.place(seq, named), ExportStep::Placed);
+    }
+    assert_eq!(fs::read(room.path().join("film/1/0")).unwrap(), content(1));
+    assert_eq!(fs::read(room.path().join("film/1/0 (2)/1/0")).unwrap(), content(2));
+}
+
+#[test]
 fn hostile_names_are_refused_and_leave_nothing() {
     let mut room = Room::new(&[], minute());
     for name in ["../x", "/etc/x", "a/../../x", "a\nb", "\u{202e}x", ""] {

@@ -103,6 +103,12 @@ pub enum OpenError {
         /// Where it should be.
         ledger: PathBuf,
     },
+    /// There is neither marker nor ledger nor content: nothing to look at or to repair.
+    #[error("{dir} holds no site: neither a FORMAT file, nor a ledger, nor content")]
+    NoSite {
+        /// The directory.
+        dir: PathBuf,
+    },
     /// The ledger has no rows beside existing content, or no bytes at all.
     #[error(
         "{ledger} is empty beside existing content; put a copy of the ledger back and run \

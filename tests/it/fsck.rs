@@ -95,6 +95,17 @@ fn text(output: &Output) -> String {
 }
 
 #[test]
+fn an_empty_directory_holds_no_site_and_nothing_is_said_to_lie_beside_it() {
+    let (alpha, _) = pair("smol");
+    fs::create_dir_all(alpha.dir.join("data")).expect("made");
+    let output = alpha.run(&["fsck"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(78), "{said}");
+    assert!(said.contains("error[CN0520]") && said.contains("holds no site"), "{said}");
+    assert!(!said.contains("beside"), "{said}");
+}
+
+#[test]
 fn what_a_site_leaves_is_clean_and_looking_changes_nothing() {
     let (alpha, beta, _) = lived();
     for site in [&alpha, &beta] {

@@ -20,7 +20,9 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{OpenError, failed, open_ledger, read_marker, read_pid, unreadable};
-use super::{OpenOptions, data_file, judge_shape, lock, refuse_file_system, write_marker};
+use super::{
+    OpenOptions, data_file, has_ledger, judge_shape, lock, refuse_file_system, write_marker,
+};
 pub use files::{Aside, HowFiles, WatchFiles};
 
 use crate::dir::{DataDir, name};
@@ -64,7 +66,7 @@ impl Offline {
         let root = open_root(path)?;
         let lock = shared_lock(&root, path)?;
         let marked = known_format(&root, path)?;
-        let file = present(&root, path)?;
+        let file = present(&root, path, marked)?;
         judge_shape(&file)?;
         let flags = EnvFlags::READ_ONLY | EnvFlags::NO_LOCK;
         let env = Ledger::open_env_with(&path.join(name::LEDGER), options.map_bytes, flags)
@@ -95,7 +97,7 @@ impl Offline {
         let root = open_root(path)?;
         let lock = lock(&root, path)?;
         let marked = known_format(&root, path)?;
-        let file = present(&root, path)?;
+        let file = present(&root, path, marked)?;
         let ledger = open_ledger(path, &file, options)?;
         let (env, tables) = ledger.into_parts();
         Ok(Offline {
@@ -310,13 +312,19 @@ fn known_format(root: &OwnedFd, path: &Path) -> Result<bool, OpenError> {
 }
 
 /// The ledger's file, which must be there and hold something.
-fn present(root: &OwnedFd, path: &Path) -> Result<PathBuf, OpenError> {
+fn present(root: &OwnedFd, path: &Path, marked: bool) -> Result<PathBuf, OpenError> {
     let ledger = path.join(name::LEDGER).join("data.mdb");
     let io = |why| failed("cannot look into", path, why);
     match data_file(root).map_err(io)? {
         Some(0) => Err(OpenError::LedgerEmpty { ledger }),
         Some(_) => Ok(ledger),
-        None => Err(OpenError::LedgerMissing { ledger }),
+        None if marked
+            || DataDir::has_content(root).map_err(io)?
+            || has_ledger(root).map_err(io)? =>
+        {
+            Err(OpenError::LedgerMissing { ledger })
+        }
+        None => Err(OpenError::NoSite { dir: path.to_owned() }),
     }
 }
 

@@ -9,7 +9,7 @@ use consign_core::ledger::{Table, keys};
 use consign_core::mem::contract::{Subject, pattern};
 
 use super::{Lmdb, as_of, blob_path, numbered, options, refused, temp};
-use crate::{LmdbStore, OpenError, OpenOptions, shape};
+use crate::{LmdbStore, Offline, OpenError, OpenOptions, shape};
 
 /// A directory with a ledger of a few hundred pages and a content file.
 fn filled(dir: &Path) {
@@ -101,6 +101,24 @@ fn a_ledger_that_is_missing_beside_content_is_not_made_anew() {
     let left = listing(dir.path());
     assert!(before.len() > left.len());
     drop(Lmdb::at(dir.path()));
+}
+
+#[test]
+fn a_directory_without_any_of_it_is_not_said_to_have_content() {
+    let dir = temp();
+    let at = || OpenOptions::new(dir.path());
+    let all = [Offline::to_read(&at()), Offline::to_repair(&at())];
+    for refused in all {
+        let why = refused.expect_err("there is nothing to open");
+        assert!(matches!(why, OpenError::NoSite { .. }), "{why}");
+        assert!(!why.to_string().contains("beside"), "{why}");
+    }
+    // Content alone is something to put a ledger beside.
+    filled(dir.path());
+    fs::remove_dir_all(dir.path().join("ledger")).expect("it was there");
+    fs::remove_file(dir.path().join("FORMAT")).expect("it was there");
+    let why = Offline::to_read(&at()).expect_err("there is no ledger");
+    assert!(matches!(why, OpenError::LedgerMissing { .. }), "{why}");
 }
 
 #[test]
