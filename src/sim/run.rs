@@ -175,6 +175,7 @@ impl World {
                 self.come_again();
             }
             Event::Operate(ix, act) => self.operate(ix, *act),
+            Event::Reload(ix) => self.reload(ix),
             Event::HasRoom(ix) => self.fill(ix, false),
             Event::Look => {
                 self.queue.plan(self.now.after(LOOK_EVERY), Event::Look);

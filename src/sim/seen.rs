@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use consign_core::config::Config;
-use consign_core::id::{BlobDigest, BlobNo, BodyNo, ConnId, SegmentId, TransferNo};
+use consign_core::id::{BatchNo, BlobDigest, BlobNo, BodyNo, ConnId, SegmentId, TransferNo};
 use consign_core::ledger::Table;
 use consign_core::node::Note;
 use consign_core::segment::{Destinations, Meta};
@@ -53,6 +53,15 @@ pub enum Seen<'a> {
     Started {
         /// Its boot number.
         boot: u64,
+    },
+    /// A connection with a peer begins.
+    Opened(ConnId),
+    /// The node goes by another configuration from this turn on.
+    Reconfigured {
+        /// What it goes by.
+        config: &'a Config,
+        /// The last batch that was filled before.
+        handed: BatchNo,
     },
     /// A process was asked to drain and stop.
     Stopping,

@@ -18,7 +18,7 @@
 //! | I4 | each row of a delivery, against a table of edges |
 //! | I5 | each row of a shard, against a table of edges with what each needs: a lease or grace that is over, an ack that was really said, a generation; `by_node`, `shard_deadlines`, `buffer_id` and content of every shard a batch touches |
 //! | I6 | each row of a delivery: attempts, budget, and whether its cause has really happened; an OFFER leaves |
-//! | I7 | a claim, an OFFER: one in flight, durable, of this session, offered once; or for a WANT, to who had it before |
+//! | I7 | a claim, an OFFER: one in flight, durable, of this session, for a peer that is configured, offered once; or for a WANT, to who had it before |
 //! | I8 | HELLO, claims, ACKs, and every failure that blames an answer: epochs are durable and new, answers came in the claim's |
 //! | I9 | each batch: the relayed marker is set by the ACK that meets the condition, never before; what is evicted was relayed, is not for this site by any offer (R1), and is remembered; what is released was delivered to everybody or given out (R3); what expires has. *already_relayed* leaves only for what is remembered of this accept or a later one, or has come round (R2) |
 //! | I10 | each batch: `used_bytes` is content + reservations + doomed files, within the limits. Deep: so is what each peer is charged for |
@@ -46,6 +46,9 @@
 //! Not here: I14 and I15 (identities and certificates are the network's), I20 (LMDB's readers: a property of
 //! `storage-lmdb`), I27 otherwise (parsers: their own tests), I29 (the trace hash is the run's).
 //!
+//! A configuration that changes while a site runs is one of a sequence (`rules`): each decision is judged by the one
+//! that held when it was made, and by the two around the change where a batch may hold decisions of both.
+//!
 //! What the simulator itself destroys ([`Seen::Damaged`]) is excused, and only that: the content or row that
 //! was hit, with what follows from it. That must be told: a dead letter, a row that is set aside. After
 //! [`Damage::Rollback`] nothing of a site is judged until the next deep check, which takes the rows it finds
@@ -64,6 +67,7 @@ mod receipts;
 mod removal;
 mod repair;
 mod rows;
+mod rules;
 mod settle;
 mod shards;
 mod sights;
@@ -158,13 +162,13 @@ impl Audit {
         checked.map_err(|broken| self.violation(site, *broken))
     }
 
-    /// A site goes by another configuration from its next start on: only limits may differ.
+    /// A site goes by another configuration from its next start on.
     ///
     /// # Panics
     /// When the site was never born.
     pub fn configured(&mut self, site: SiteIx, config: &Config) {
         let site = self.sites.get_mut(&site).expect("a site is born before anything happens there");
-        site.config = config.clone();
+        site.starts_with(config.clone());
     }
 
     /// Compares what is known of a site with the rows and files that are there, and all rows with each
@@ -320,6 +324,17 @@ impl Desk<'_> {
         match seen {
             Seen::Born { .. } | Seen::Turned { .. } => Ok(()),
             Seen::Started { boot } => self.started(*boot),
+            Seen::Opened(conn) => {
+                let link = self.site.links.get(*conn);
+                (link.born, link.ack_timeout) = (self.at, Some(self.site.config.ack_timeout));
+                Ok(())
+            }
+            Seen::Reconfigured { config, handed } => {
+                self.world.totals.reloads += 1;
+                self.site.goes_on_with(self.at, (*config).clone(), handed.0);
+                self.tell_of_site("goes by another configuration from now on".into());
+                Ok(())
+            }
             Seen::Stopping => {
                 self.site.life.stopping = true;
                 self.tell_of_site("is asked to stop".into());
@@ -373,6 +388,9 @@ impl Desk<'_> {
             Seen::Damaged(damage) => self.damaged(damage),
             Seen::Died(death) => return self.died(*death),
             Seen::Operated(word) => drop(self.site.acts.insert((*word).to_string())),
+            Seen::Reconfigured { config, handed } => {
+                self.site.goes_on_with(self.at, (*config).clone(), handed.0);
+            }
             Seen::Started { boot } => {
                 self.site.life.running = true;
                 self.site.life.boot = *boot;

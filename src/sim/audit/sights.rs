@@ -242,8 +242,7 @@ impl Desk<'_> {
         };
         let owed = self.site.pickup.owed_since.get(shard).copied().unwrap_or(Micros::FAR);
         let since = calm.max(session.since).max(owed);
-        let config = &self.site.config;
-        let most = SOON + config.backoff_max * 2 + config.buffer.token_ttl * 2;
+        let most = SOON + self.site.past.notified;
         let late = self.at > since.after(most) && !self.site.lost_content(row);
         let said = session.notified.contains(&(shard.clone(), row.redemption));
         demand(said || !late, "I24", None, || {

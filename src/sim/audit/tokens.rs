@@ -33,7 +33,7 @@ impl Desk<'_> {
             demand(fresh && new.state == TokenState::Live, "I12", None, || {
                 format!("a token is minted as {new:?}, {next} is the next redemption")
             })?;
-            let ttl = millis(self.site.config.buffer.token_ttl);
+            let ttl = self.site.most(|config| millis(config.buffer.token_ttl));
             return demand(new.expires_at <= now.saturating_add(ttl), "I18", None, || {
                 format!("a token is good until {} at {now}", new.expires_at)
             });
