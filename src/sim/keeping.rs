@@ -111,11 +111,13 @@ pub enum Part {
     Graces,
     /// What clients and nodes do that they should not, and nodes that crash.
     Tricks,
+    /// Keys of nodes that are changed, nodes and clients that are revoked.
+    Revokes,
 }
 
 impl Part {
     /// Every part.
-    pub const ALL: [Part; 14] = [
+    pub const ALL: [Part; 15] = [
         Part::Evict,
         Part::Memory,
         Part::Records,
@@ -130,6 +132,7 @@ impl Part {
         Part::Pickup,
         Part::Graces,
         Part::Tricks,
+        Part::Revokes,
     ];
 
     /// Its word on the command line.
@@ -150,6 +153,7 @@ impl Part {
             Part::Pickup => "pickup",
             Part::Graces => "graces",
             Part::Tricks => "tricks",
+            Part::Revokes => "revokes",
         }
     }
 }
@@ -245,6 +249,7 @@ impl Keeping {
             Part::Tricks => {
                 (self.pickup.tricks, self.pickup.crashes) = (Tricks::default(), 0);
             }
+            Part::Revokes => self.pickup.turns = 0,
         }
     }
 

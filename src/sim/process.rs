@@ -186,6 +186,7 @@ impl Process {
                     around.watch.see(around.at, around.site, &seen);
                 }
                 if let Some(wire) = self.wires.get_mut(&conn) {
+                    around.is_served(conn, &command);
                     wire.post(Mail::Command(command));
                     wire.wake = wire.wake.min(around.soon());
                 } else if let Some(client) = self.clients.get_mut(&conn) {

@@ -63,6 +63,20 @@ pub enum Seen<'a> {
         /// The last batch that was filled before.
         handed: BatchNo,
     },
+    /// A session is given the content of a shard to send.
+    Serving {
+        /// Which.
+        conn: ConnId,
+        /// The number of the redemption.
+        redemption: u64,
+    },
+    /// A session says that it is over with that, or is gone.
+    FetchOver {
+        /// Which.
+        conn: ConnId,
+        /// The redemption, and whether the socket took all of it; `None` when the session is gone.
+        end: Option<(u64, bool)>,
+    },
     /// A process was asked to drain and stop.
     Stopping,
     /// A process ended.

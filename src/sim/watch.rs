@@ -181,7 +181,10 @@ impl Watch {
                 hash.word(handed.0);
             }
             // What the session writes of it is hashed.
-            Seen::AckLetGo { .. } | Seen::Opened(_) => {}
+            Seen::AckLetGo { .. }
+            | Seen::Opened(_)
+            | Seen::Serving { .. }
+            | Seen::FetchOver { .. } => {}
             Seen::Turned { inputs, .. } => {
                 event(20);
                 hash.word(*inputs as u64);
@@ -201,6 +204,8 @@ impl Watch {
             Seen::Reconfigured { config, .. } => format!("reads its configuration: {config:?}"),
             Seen::Pickup(sight) => format!("on the quay: {sight:?}"),
             Seen::Started { .. }
+            | Seen::Serving { .. }
+            | Seen::FetchOver { .. }
             | Seen::Died(_)
             | Seen::Stopping
             | Seen::FileWhole { .. }

@@ -14,6 +14,7 @@ use consign_core::conn::Role;
 use consign_core::id::{SegmentId, SiteNo};
 use consign_core::ledger::{Table, keys};
 use consign_core::node::Input;
+use consign_core::pickup::OperatorAct;
 use consign_core::store::Snapshot;
 use consign_core::time::Instant;
 use consign_core::tls::TlsSetup;
@@ -59,6 +60,8 @@ pub enum Event {
     Operate(SiteIx, Box<Act>),
     /// A site reads its configuration again.
     Reload(SiteIx),
+    /// An operator does something about pickup: its word, and what.
+    Pickup(SiteIx, &'static str, Box<OperatorAct>),
     /// A look at everything.
     Look,
 }

@@ -14,7 +14,9 @@ use consign_core::ledger::rows::{Body, IncomingRow, SHARDS};
 use consign_core::ledger::rows_pickup::{ShardRow, ShardState};
 
 use super::Desk;
+use super::allowed::Allowed;
 use super::batch::Touched;
+use super::fetches::Fetches;
 use super::rows::Name as Whole;
 use super::shards::{Name, Nonce, Row, ended, owns};
 use super::violation::{Check, demand};
@@ -58,6 +60,10 @@ pub(super) struct Shards {
     pub used: BTreeSet<u64>,
     /// Nonces that were ever spent.
     pub spent: BTreeSet<Nonce>,
+    /// Who may.
+    pub allowed: Allowed,
+    /// Fetches on the wire.
+    pub fetches: Fetches,
     /// When shards have become RELAY_BUFFERED last.
     pub owed_since: BTreeMap<ShardKey, Micros>,
 }
@@ -124,7 +130,8 @@ impl Desk<'_> {
             }
             Row::Token(hash, row) => self.put_token(hash, row, t)?,
             Row::Nonce(nonce, row) => self.put_nonce(nonce, row, t)?,
-            Row::Node(..) | Row::Client(..) => {}
+            Row::Node(id, row) => self.site.pickup.allowed.node(self.at, id, row),
+            Row::Client(name, row) => self.site.pickup.allowed.client(self.at, name, row),
         }
         self.site.disk.pickup.set(row);
         Ok(())
@@ -314,23 +321,7 @@ impl Desk<'_> {
             format!("{} has come back for the {}th time", show(shard), new.entries)
         })?;
         if let Some(old) = was {
-            // Its fetch was whole: only long silence takes it back, and an ack (P4).
-            let whole = old.state == ShardState::NodeReceiving
-                && self.world.quay.has_acked(self.ix, old.redemption, true);
-            let grace = self.site.least(|config| millis(config.buffer.transit_grace));
-            let silent = old.progress_at.saturating_add(grace) <= new.since;
-            demand(!whole || silent || new.failed_acks > old.failed_acks, "I5", None, || {
-                format!("{} is taken back from {}, which has it whole", show(shard), old.redemption)
-            })?;
-            let said = self.world.quay.has_acked(self.ix, old.redemption, false);
-            let counted = new.failed_acks > old.failed_acks;
-            return demand(!counted || said, "I5", None, || {
-                format!(
-                    "{} counts a failed ack of {}, and there was none",
-                    show(shard),
-                    old.redemption
-                )
-            });
+            return self.taken_back(shard, old, new);
         }
         let handed = new.sha256.is_some_and(|sha| self.world.quay.was_handed(self.ix, shard, sha));
         demand(handed, "I11", None, || {

@@ -73,8 +73,9 @@ impl Desk<'_> {
                 self.world.quay.handed.insert((ix, shard, sha256));
                 Ok(())
             }
-            Sight::Kept { content, new, state, buffered } => {
+            Sight::Kept { content, new, state, buffered, token, asked } => {
                 self.world.totals.kept += u64::from(*new);
+                self.may_upload(*token, *asked)?;
                 self.kept(content, *state, *buffered)
             }
             Sight::Offset { content, offset, complete, state } => {
@@ -94,7 +95,10 @@ impl Desk<'_> {
             Sight::Notified { content, session, token, redemption } => {
                 self.notified(content, *session, *token, *redemption)
             }
-            Sight::Signed { node, nonce, forged, status } => {
+            Sight::Signed { node, nonce, forged, status, key, asked } => {
+                if !forged {
+                    self.may_sign(node, *key, *asked)?;
+                }
                 demand(!forged, "I13", None, || {
                     format!("a signature of {node} that is not right is answered {status}")
                 })?;

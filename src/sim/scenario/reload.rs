@@ -50,6 +50,7 @@ fn delivered(stage: &mut Stage) -> Result<(), String> {
 fn comes_and_goes(on: &mut Stage) -> Result<(), String> {
     begin(on, |_| {});
     let whole = on.world.sites[0].config.clone();
+    let mut owed = 0;
     for round in 0..40_u64 {
         for _ in 0..10 {
             on.send(0, 2_000, &[1]);
@@ -58,10 +59,11 @@ fn comes_and_goes(on: &mut Stage) -> Result<(), String> {
         on.pass(Duration::from_micros(2_000 + 700 * round));
         reload(on, 0, |config| config.peers.retain(|peer| peer.name != "beta"));
         on.pass(Duration::from_millis(300));
-        if on.world.watch.broken.is_none() && on.world.watch.audit.owed() == 0 {
-            return Err("nothing was owed to the peer that has left".into());
-        }
+        owed += usize::from(on.world.watch.audit.owed() > 0);
         reload(on, 0, |config| config.peers.clone_from(&whole.peers));
+    }
+    if on.world.watch.broken.is_none() && owed < 3 {
+        return Err(format!("something was owed to the peer that has left {owed} times only"));
     }
     delivered(on)
 }
