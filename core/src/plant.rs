@@ -155,6 +155,9 @@ plants! {
         /// (P5) What a node has ignored comes before what it has not heard of yet. As many as the window
         /// holds starve the rest.
         P5 = 35, "p5";
+        /// A peer that leaves the configuration keeps its session. What is owed to it goes on being sent to
+        /// somebody who is trusted no longer.
+        StrangerServed = 36, "stranger_served";
     }
 }
 

@@ -454,6 +454,10 @@ impl Session for AdminSession {
             SessionInput::Command(command) => self.command(now, command, out),
             SessionInput::Store(event) => self.store(now, event, out),
         }
+        // Whoever has gone, or says that nothing more comes, is not waited with.
+        if self.conn.is_eof() {
+            self.wait_no_longer(now, out);
+        }
         // An answer may have made way for the next request, or for the end.
         self.bytes(now, &[], out);
         if self.ending.is_some() && matches!(self.task, Task::Idle) && !self.conn.awaits_answer() {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use consign_core::config::BufferConfig;
 
+use super::fault::At;
 use super::keys::{self, Fallback, KEYS, SECTIONS};
 use super::units::{millis, size};
 use super::value::{Kind, Value};
@@ -177,9 +178,20 @@ fn a_window_that_cannot_be_read_is_shown_with_what_is_wrong() {
     assert_eq!(far.window.len(), 2);
     let faults = peer("[\"Mon-Fri 22:00-06:00\", \"Mon-Fry\"]").expect_err("it is not");
     let text = faults.render(false);
-    for part in ["window", "not a day", "\"Fry\"", "without a zone it is UTC"] {
+    let which = "window 2 of 2";
+    for part in ["window", which, "not a day", "\"Fry\"", "without a zone it is UTC"] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    // The place is that of the one that is wrong, also on a line of its own.
+    let (before, bad) = ("\"Sat\",\n  \"Sun 08:00-10:00\",\n  ", "\"Mon 8-9\"");
+    let faults = peer(&format!("[{before}{bad}]")).expect_err("it is not");
+    let At::File(span) = &faults.faults[0].at else { panic!("it stands in the file") };
+    assert_eq!(faults.text.get(span.clone()), Some(bad));
+    assert!(faults.render(false).contains("window 3 of 3"), "{}", faults.render(false));
+    // So it is with any other list.
+    let faults = with("listen", "peers = [\"0.0.0.0:1\", 7]").expect_err("a number");
+    let At::File(span) = &faults.faults[0].at else { panic!("it stands in the file") };
+    assert_eq!(faults.text.get(span.clone()), Some("7"));
     assert_eq!(only(peer("[\"Mon 25:00-26:00\"]")).0, Code::Value);
     assert_eq!(only(peer("\"always\"")).0, Code::Type);
 }

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use consign_core::id::{hex, unhex};
 use consign_core::schedule::{Contact, ContactFault};
 use consign_core::segment::is_site_name;
+use toml::Spanned;
 use toml::de::{DeArray, DeInteger, DeValue};
 
 use super::fault::Code;
@@ -102,17 +103,24 @@ pub struct Bad {
     pub label: String,
     /// What to write instead; may be empty.
     pub help: String,
+    /// Which entry of a list is meant, from 0.
+    pub nth: Option<usize>,
 }
 
 impl Bad {
     /// Without help.
     pub(super) fn new(code: Code, problem: impl Into<String>, label: impl Into<String>) -> Bad {
-        Bad { code, problem: problem.into(), label: label.into(), help: String::new() }
+        let (problem, label) = (problem.into(), label.into());
+        Bad { code, problem, label, help: String::new(), nth: None }
     }
     /// The same with help.
     pub(super) fn help(mut self, help: impl Into<String>) -> Bad {
         self.help = help.into();
         self
+    }
+    /// Of that entry of a list.
+    fn nth(self, nth: usize) -> Bad {
+        Bad { nth: Some(nth), ..self }
     }
     fn kind(kind: Kind, found: &str) -> Bad {
         let expected = kind.expected();
@@ -350,39 +358,43 @@ fn bounded(
 }
 
 fn texts(kind: Kind, items: &DeArray<'_>) -> Result<Vec<String>, Bad> {
-    items
-        .iter()
-        .map(|item| match item.get_ref() {
-            DeValue::String(text) => Ok(text.to_string()),
-            other => Err(Bad::kind(kind, &format!("a list with {} in it", found(other)))),
-        })
-        .collect()
+    let read = |(nth, item): (usize, &Spanned<DeValue<'_>>)| match item.get_ref() {
+        DeValue::String(text) => Ok(text.to_string()),
+        other => Err(Bad::kind(kind, &format!("a list with {} in it", found(other))).nth(nth)),
+    };
+    items.iter().enumerate().map(read).collect()
 }
 
 fn windows(texts: Vec<String>) -> Result<Value, Bad> {
-    match Contact::parse(&texts) {
-        Ok(_) => Ok(Value::Texts(texts)),
-        Err(ContactFault { text, word, problem }) => {
-            let found = if word.is_empty() { text } else { word };
-            let help = "days such as Mon-Fri or Sat,Sun, hours such as 22:00-06:00, and a zone such as \
-                        +02:00; without a zone it is UTC";
-            let bad =
-                Bad::new(Code::Value, format!("cannot be read: {problem}"), format!("{found:?}"));
-            Err(bad.help(help))
-        }
-    }
+    let read = |(nth, text)| Contact::parse(&[text]).map_err(|fault| (nth, fault));
+    let Err((nth, fault)) = texts.iter().enumerate().try_for_each(|each| read(each).map(drop))
+    else {
+        return Ok(Value::Texts(texts));
+    };
+    let ContactFault { text, word, problem } = fault;
+    let found = if word.is_empty() { text } else { word };
+    let which = match texts.len() {
+        1 => String::new(),
+        many => format!(", window {} of {many}", nth + 1),
+    };
+    let problem = format!("cannot be read{which}: {problem}");
+    let help = "days such as Mon-Fri or Sat,Sun, hours such as 22:00-06:00, and a zone such as \
+                +02:00; without a zone it is UTC";
+    Err(Bad::new(Code::Value, problem, format!("{found:?}")).help(help).nth(nth))
 }
 
 fn listen(items: &[String]) -> Result<Value, Bad> {
     let mut addresses: Vec<SocketAddr> = Vec::new();
-    for item in items {
+    for (nth, item) in items.iter().enumerate() {
         let address = item.parse().map_err(|_| {
             let problem = format!("has `{item}`, which is not an IP address with a port");
             Bad::new(Code::Value, problem, "an IP address and a port are needed")
                 .help("for example \"0.0.0.0:7400\" or \"[::]:7400\"")
+                .nth(nth)
         })?;
         if addresses.contains(&address) {
-            return Err(Bad::new(Code::Double, format!("has `{item}` twice"), "twice"));
+            let bad = Bad::new(Code::Double, format!("has `{item}` twice"), "twice");
+            return Err(bad.nth(nth));
         }
         addresses.push(address);
     }

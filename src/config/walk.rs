@@ -189,10 +189,10 @@ impl Walked {
     }
 
     fn read(&mut self, key: &Key, value: &Spanned<DeValue<'_>>) -> Option<Value> {
-        let at = At::File(value.span());
         match key.kind.read(value.get_ref()) {
             Ok(read) => Some(read),
             Err(bad) => {
+                let at = At::File(entry(value, bad.nth).unwrap_or(value.span()));
                 self.bad(key, bad, at);
                 None
             }
@@ -308,6 +308,14 @@ impl Walked {
             help: format!("begin a line with `{header}`"),
             at: At::File(value.span()),
         });
+    }
+}
+
+/// Where one entry of a list stands.
+fn entry(value: &Spanned<DeValue<'_>>, nth: Option<usize>) -> Option<Range<usize>> {
+    match value.get_ref() {
+        DeValue::Array(items) => Some(items.get(nth?)?.span()),
+        _ => None,
     }
 }
 

@@ -74,6 +74,8 @@ pub struct Keeping {
     pub leaves: u32,
     /// Acts of an operator, per minute and site.
     pub acts: u32,
+    /// Reloads of the configuration, per minute and site.
+    pub reloads: u32,
     /// Shards, clients and nodes.
     pub pickup: Pickup,
 }
@@ -101,17 +103,21 @@ pub enum Part {
     Leave,
     /// Acts of operators.
     Acts,
+    /// Configurations that change while sites run.
+    Reloads,
     /// Pickup: shards, their clients and nodes.
     Pickup,
     /// Shards that are kept for a short time, and other small bounds of pickup.
     Graces,
     /// What clients and nodes do that they should not, and nodes that crash.
     Tricks,
+    /// Keys of nodes that are changed, nodes and clients that are revoked.
+    Revokes,
 }
 
 impl Part {
     /// Every part.
-    pub const ALL: [Part; 13] = [
+    pub const ALL: [Part; 15] = [
         Part::Evict,
         Part::Memory,
         Part::Records,
@@ -122,9 +128,11 @@ impl Part {
         Part::Again,
         Part::Leave,
         Part::Acts,
+        Part::Reloads,
         Part::Pickup,
         Part::Graces,
         Part::Tricks,
+        Part::Revokes,
     ];
 
     /// Its word on the command line.
@@ -141,9 +149,11 @@ impl Part {
             Part::Again => "again",
             Part::Leave => "leave",
             Part::Acts => "acts",
+            Part::Reloads => "reloads",
             Part::Pickup => "pickup",
             Part::Graces => "graces",
             Part::Tricks => "tricks",
+            Part::Revokes => "revokes",
         }
     }
 }
@@ -172,6 +182,7 @@ impl Keeping {
             later: 0,
             leaves: 0,
             acts: 0,
+            reloads: 0,
             pickup: Pickup::none(),
         }
     }
@@ -204,6 +215,8 @@ impl Keeping {
             later: share(rng, 500_000, 300_000),
             leaves: share(rng, 333_333, 300_000),
             acts: share(rng, 500_000, 2_000_000),
+            // From a stream of its own: what else a seed draws stays as it is.
+            reloads: share(&mut Rng::stream(seed, 10), 333_333, 3_000_000),
             pickup: Pickup::draw(seed),
         }
     }
@@ -230,11 +243,13 @@ impl Keeping {
             Part::Again => (self.again, self.later) = (usual.again, usual.later),
             Part::Leave => self.leaves = usual.leaves,
             Part::Acts => self.acts = usual.acts,
+            Part::Reloads => self.reloads = usual.reloads,
             Part::Pickup => self.pickup = usual.pickup,
             Part::Graces => self.pickup.keep_long(),
             Part::Tricks => {
                 (self.pickup.tricks, self.pickup.crashes) = (Tricks::default(), 0);
             }
+            Part::Revokes => self.pickup.turns = 0,
         }
     }
 
@@ -333,6 +348,7 @@ impl fmt::Display for Keeping {
         )?;
         write!(f, " routes={} expires={}ppm again={}ppm", k.routes.word(), k.expires, k.again)?;
         write!(f, " later={}ppm leaves={}ppm acts={}ppm", k.later, k.leaves, k.acts)?;
+        write!(f, " reloads={}ppm", k.reloads)?;
         write!(f, " {}", k.pickup)
     }
 }
@@ -356,6 +372,7 @@ mod tests {
             |k: &Keeping| k.routes == Routes::Loop,
             |k: &Keeping| k.leaves > 0,
             |k: &Keeping| k.acts > 0,
+            |k: &Keeping| k.reloads > 0,
             |k: &Keeping| k.inbound_quota.is_some(),
             |k: &Keeping| k.window > 0,
         ] {

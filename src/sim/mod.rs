@@ -22,6 +22,7 @@ mod people;
 pub mod pickup;
 pub mod process;
 pub mod queue;
+pub mod reload;
 pub mod rng;
 pub mod run;
 pub mod scenario;

@@ -50,7 +50,7 @@ impl World {
     }
 
     /// What the run gives a site, with the quota it has now.
-    fn whole(&self, ix: SiteIx) -> Config {
+    pub(super) fn whole(&self, ix: SiteIx) -> Config {
         let links = self.options.topology.links(self.sites.len());
         let max_bytes = self.sites[ix].config.max_bytes;
         Config { max_bytes, ..self.options.config(ix, &links) }
@@ -67,10 +67,17 @@ impl World {
             (peer.inbound_quota, peer.rate_limit) = (None, None);
             peer.window.clear();
         }
-        if config != self.sites[ix].config {
-            self.sites[ix].next = Some(config);
-            self.stop(ix);
+        if config == self.sites[ix].config {
+            return;
         }
+        // What can change while it runs is sometimes told to it as it runs.
+        let live = self.sites[ix].config.with_live(&config) == config;
+        let runs = self.sites[ix].process.as_ref().is_some_and(|process| !process.stopping);
+        if live && runs && self.reload_chance(500_000) {
+            return self.reconfigure(ix, config);
+        }
+        self.sites[ix].next = Some(config);
+        self.stop(ix);
     }
 
     /// Chance decides whether somebody acts at a site; rates are per minute, this is asked `times` a minute.

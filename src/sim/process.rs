@@ -8,7 +8,7 @@ use consign_core::act::Act;
 use consign_core::config::Config;
 use consign_core::conn::{Begin, Conn, Role};
 use consign_core::driver::MakeSession;
-use consign_core::id::{ConnId, SiteNo, TransferNo};
+use consign_core::id::{BatchNo, ConnId, SiteNo, TransferNo};
 use consign_core::ledger::read::Recovery;
 use consign_core::limits::{SESSION_INFLIGHT, TURN_INPUTS};
 use consign_core::link::Timeouts;
@@ -34,8 +34,10 @@ use super::wire::{Around, Mail, Port, Wire};
 /// What a turn leaves for the world to do.
 #[derive(Debug, Default)]
 pub struct Asked {
-    /// Peers to dial.
-    pub dials: Vec<(SiteNo, String)>,
+    /// Peers to dial, and where.
+    pub dials: Vec<(SiteNo, String, String)>,
+    /// What the site goes by from now on.
+    pub config: Option<Box<Config>>,
     /// The drain is over.
     pub drained: bool,
     /// The store cannot be trusted.
@@ -60,6 +62,10 @@ pub struct Process {
     /// Operators who wait for what becomes of their acts.
     operators: BTreeSet<ConnId>,
     generation: u32,
+    /// What sessions are made with beside the configuration.
+    made_with: (u64, u64),
+    /// The last batch that was handed to the store.
+    handed: BatchNo,
     /// Whether a stop was asked for.
     pub stopping: bool,
 }
@@ -90,6 +96,8 @@ impl Process {
             clients: BTreeMap::new(),
             operators: BTreeSet::new(),
             generation: 0,
+            made_with: (checkpoint_every, seed),
+            handed: BatchNo(0),
             stopping: false,
         })
     }
@@ -133,6 +141,7 @@ impl Process {
         let room = TURN_INPUTS - taken;
         waiting.extend(around.inbox.drain(..around.inbox.len().min(room)));
         taken += waiting.len();
+        let config = self.reconfigured(waiting, around);
         let mut inputs = timer.into_iter().chain(waiting.drain(..));
         self.deadline = self.pump.turn(now, &mut inputs, &mut outbox).unwrap_or(Instant::FAR);
         drop(inputs);
@@ -143,13 +152,28 @@ impl Process {
         let turned = Seen::Turned { now, inputs: taken, footprint };
         around.watch.see(around.at, around.site, &turned);
         if let Some(batch) = outbox.batch {
+            self.handed = batch.number;
             around.store.commit(around.at, batch);
         }
-        let mut asked = Asked::default();
+        let mut asked = Asked { config, ..Asked::default() };
         for action in outbox.actions {
             self.act(action, around, &mut asked);
         }
         asked
+    }
+
+    /// Another configuration is among what the node takes: new sessions are made by it too.
+    fn reconfigured(&mut self, waiting: &[Input], around: &mut Around<'_>) -> Option<Box<Config>> {
+        let new = waiting.iter().rev().find_map(|input| match input {
+            Input::Reconfigure { config, .. } => config.clone(),
+            _ => None,
+        })?;
+        let (every, seed) = self.made_with;
+        self.make = sessions(&new, every);
+        self.quay = pickup_sessions(&new, every, seed);
+        let seen = Seen::Reconfigured { config: &new, handed: self.handed };
+        around.watch.see(around.at, around.site, &seen);
+        Some(new)
     }
 
     fn act(&mut self, action: Action, around: &mut Around<'_>, asked: &mut Asked) {
@@ -162,6 +186,7 @@ impl Process {
                     around.watch.see(around.at, around.site, &seen);
                 }
                 if let Some(wire) = self.wires.get_mut(&conn) {
+                    around.is_served(conn, &command);
                     wire.post(Mail::Command(command));
                     wire.wake = wire.wake.min(around.soon());
                 } else if let Some(client) = self.clients.get_mut(&conn) {
@@ -175,7 +200,7 @@ impl Process {
             }
             Action::Read(number, request) => around.store.read(around.at, number, request),
             Action::Errand(errand) => around.store.errand(around.at, errand),
-            Action::Dial { site, name, .. } => asked.dials.push((site, name)),
+            Action::Dial { site, name, address } => asked.dials.push((site, name, address)),
             // No site of the simulator has an inbox rule.
             Action::Reload(_) | Action::Export(_) => {}
             Action::Note(note) => around.watch.see(around.at, around.site, &Seen::Note(&note)),
@@ -268,7 +293,8 @@ impl Process {
     pub fn attach(&mut self, end: End<'_>, around: &mut Around<'_>) {
         let id = self.next_conn(0);
         let begin = Begin { id, now: around.now, timeouts: Timeouts::default(), make: &self.make };
-        let End { sock, peer, name, role, tls } = end;
+        let End { sock, peer, name, fingerprint, role, tls } = end;
+        around.watch.see(around.at, around.site, &Seen::Opened(id));
         let remote = name.to_string();
         let conn = match (tls, role) {
             (Some(setup), Role::Dialled { site, name }) => {
@@ -279,7 +305,7 @@ impl Process {
             }
             (None, role) => {
                 let not_after = around.now.wall.after(Duration::from_secs(40 * 365 * 86_400)).0;
-                let (name, fingerprint) = (name.to_string(), [0; 32]);
+                let name = name.to_string();
                 let identity = Identity { name, fingerprint, not_after };
                 Conn::simulated(begin, remote, role, identity)
             }
@@ -360,6 +386,8 @@ pub struct End<'a> {
     pub peer: SiteIx,
     /// Its name.
     pub name: &'a str,
+    /// What its certificate is known by, where TLS is not real.
+    pub fingerprint: [u8; 32],
     /// How the connection came to be.
     pub role: Role,
     /// How peers are met, where TLS is real.

@@ -175,6 +175,8 @@ impl World {
                 self.come_again();
             }
             Event::Operate(ix, act) => self.operate(ix, *act),
+            Event::Reload(ix) => self.reload(ix),
+            Event::Pickup(ix, word, act) => self.operate_pickup_soon(ix, word, *act),
             Event::HasRoom(ix) => self.fill(ix, false),
             Event::Look => {
                 self.queue.plan(self.now.after(LOOK_EVERY), Event::Look);

@@ -10,6 +10,7 @@ pub mod links;
 pub mod past;
 pub mod pickup;
 pub mod power;
+pub mod reload;
 
 use std::time::Duration;
 
@@ -46,6 +47,7 @@ pub fn all() -> Vec<Story> {
         past::STORIES,
         fair::STORIES,
         pickup::STORIES,
+        reload::STORIES,
     ];
     parts.into_iter().flatten().copied().collect()
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use consign_core::config::Config;
-use consign_core::id::{BlobDigest, BlobNo, BodyNo, ConnId, SegmentId, TransferNo};
+use consign_core::id::{BatchNo, BlobDigest, BlobNo, BodyNo, ConnId, SegmentId, TransferNo};
 use consign_core::ledger::Table;
 use consign_core::node::Note;
 use consign_core::segment::{Destinations, Meta};
@@ -53,6 +53,29 @@ pub enum Seen<'a> {
     Started {
         /// Its boot number.
         boot: u64,
+    },
+    /// A connection with a peer begins.
+    Opened(ConnId),
+    /// The node goes by another configuration from this turn on.
+    Reconfigured {
+        /// What it goes by.
+        config: &'a Config,
+        /// The last batch that was filled before.
+        handed: BatchNo,
+    },
+    /// A session is given the content of a shard to send.
+    Serving {
+        /// Which.
+        conn: ConnId,
+        /// The number of the redemption.
+        redemption: u64,
+    },
+    /// A session says that it is over with that, or is gone.
+    FetchOver {
+        /// Which.
+        conn: ConnId,
+        /// The redemption, and whether the socket took all of it; `None` when the session is gone.
+        end: Option<(u64, bool)>,
     },
     /// A process was asked to drain and stop.
     Stopping,

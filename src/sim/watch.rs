@@ -176,8 +176,15 @@ impl Watch {
                 event(23);
                 hash.bytes(format!("{sight:?}").as_bytes());
             }
+            Seen::Reconfigured { handed, .. } => {
+                event(24);
+                hash.word(handed.0);
+            }
             // What the session writes of it is hashed.
-            Seen::AckLetGo { .. } => {}
+            Seen::AckLetGo { .. }
+            | Seen::Opened(_)
+            | Seen::Serving { .. }
+            | Seen::FetchOver { .. } => {}
             Seen::Turned { inputs, .. } => {
                 event(20);
                 hash.word(*inputs as u64);
@@ -187,15 +194,18 @@ impl Watch {
 
     fn keep(&mut self, at: Micros, site: SiteIx, seen: &Seen<'_>) {
         let text = match seen {
-            Seen::Turned { .. } | Seen::AckLetGo { .. } => return,
+            Seen::Turned { .. } | Seen::AckLetGo { .. } | Seen::Opened(_) => return,
             Seen::Durable { batch, .. } => batch_text(batch),
             Seen::FrameSent { frame, peer, .. } => format!("→ {peer} {}", frame_text(frame)),
             Seen::FrameArrived { frame, peer, .. } => format!("← {peer} {}", frame_text(frame)),
             Seen::Born { config } => format!("exists as {}", config.name),
             Seen::Note(note) => format!("{note:?}"),
             Seen::Operated(word) => format!("an operator wants: {word}"),
+            Seen::Reconfigured { config, .. } => format!("reads its configuration: {config:?}"),
             Seen::Pickup(sight) => format!("on the quay: {sight:?}"),
             Seen::Started { .. }
+            | Seen::Serving { .. }
+            | Seen::FetchOver { .. }
             | Seen::Died(_)
             | Seen::Stopping
             | Seen::FileWhole { .. }

@@ -52,6 +52,7 @@ impl World {
         for ix in 0..self.sites.len() {
             self.site_weather(ix);
             self.people_act(ix, PER_MINUTE);
+            self.reload_weather(ix, PER_MINUTE);
         }
         self.quay_weather(PER_MINUTE);
     }
@@ -137,6 +138,7 @@ impl World {
             self.net.contacts(a, b, None);
         }
         self.queue.retain(|event| matches!(event, Event::Start(_)));
+        self.come_home();
         self.watch.unsent.clear();
         for ix in 0..self.sites.len() {
             self.fill(ix, false);

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use consign_core::conn::{Conn, Outlet};
 use consign_core::id::{ConnId, Epoch, SegmentId, TransferNo};
 use consign_core::node::{Input, Note};
-use consign_core::session::SessionCommand;
+use consign_core::pickup::{Answer, Event, FetchEnd};
+use consign_core::session::{Promise, SessionCommand, SessionEvent};
 use consign_core::store::{StoreEvent, StoreRequest};
 use consign_core::time::Now;
 use consign_core::wire::{self, Frame, Offer};
@@ -83,6 +84,34 @@ impl Around<'_> {
     }
 }
 
+impl Around<'_> {
+    /// A session is told to send the content of a shard.
+    pub fn is_served(&mut self, conn: ConnId, command: &SessionCommand) {
+        if let SessionCommand::Promised(promised) = command
+            && let Promise::Pickup(answer) = promised.clone().into_inner()
+            && let Answer::Serve { serve, .. } = *answer
+        {
+            let redemption = serve.redemption;
+            self.watch.see(self.at, self.site, &Seen::Serving { conn, redemption });
+        }
+    }
+
+    /// A session says that such a content is sent, or will not be.
+    fn is_over(&mut self, input: &Input) {
+        let (conn, end) = match input {
+            Input::Closed { conn, .. } => (*conn, None),
+            Input::Session(conn, SessionEvent::Pickup(event)) => match &**event {
+                Event::FetchEnded { redemption, end } => {
+                    (*conn, Some((*redemption, *end == FetchEnd::Whole)))
+                }
+                _ => return,
+            },
+            _ => return,
+        };
+        self.watch.see(self.at, self.site, &Seen::FetchOver { conn, end });
+    }
+}
+
 impl Outlet for Around<'_> {
     fn request(&mut self, conn: ConnId, request: StoreRequest) {
         self.store.request(self.at, conn, request);
@@ -93,6 +122,7 @@ impl Outlet for Around<'_> {
     }
 
     fn node(&mut self, input: Input) {
+        self.is_over(&input);
         self.inbox.push_back(input);
     }
 

@@ -14,6 +14,7 @@ use consign_core::conn::Role;
 use consign_core::id::{SegmentId, SiteNo};
 use consign_core::ledger::{Table, keys};
 use consign_core::node::Input;
+use consign_core::pickup::OperatorAct;
 use consign_core::store::Snapshot;
 use consign_core::time::Instant;
 use consign_core::tls::TlsSetup;
@@ -26,6 +27,7 @@ use super::net::{Net, NetEvent, Sock};
 use super::pickup::Quay;
 use super::process::{Asked, End, Process};
 use super::queue::Queue;
+use super::reload::Face;
 use super::rng::Rng;
 use super::seen::{Death, Seen, SiteIx};
 use super::store::{Done, Fact, SimStore};
@@ -56,6 +58,10 @@ pub enum Event {
     HasRoom(SiteIx),
     /// An operator acts.
     Operate(SiteIx, Box<Act>),
+    /// A site reads its configuration again.
+    Reload(SiteIx),
+    /// An operator does something about pickup: its word, and what.
+    Pickup(SiteIx, &'static str, Box<OperatorAct>),
     /// A look at everything.
     Look,
 }
@@ -78,6 +84,8 @@ pub struct Site {
     pub starting: bool,
     /// What it goes by from its next start on, if that has changed.
     pub next: Option<Config>,
+    /// How often it has moved, and how often its key was changed.
+    pub face: Face,
     pub(super) inbox: VecDeque<Input>,
     rng: Rng,
 }
@@ -102,6 +110,8 @@ pub struct World {
     pub rng: Rng,
     /// Chance in what people do and hand in beyond that.
     pub deeds: Rng,
+    /// Chance in configurations that change while sites run.
+    pub reloading: Rng,
     /// Faults as they are now.
     pub rates: Rates,
     /// What clients have handed in of late, to be handed in again.
@@ -141,6 +151,7 @@ impl World {
                 on_ballast: false,
                 starting: false,
                 next: None,
+                face: Face::default(),
                 inbox: VecDeque::new(),
                 rng: stream(2),
             });
@@ -161,6 +172,7 @@ impl World {
             queue: Queue::default(),
             rng,
             deeds: Rng::stream(seed, 6),
+            reloading: Rng::stream(seed, 11),
             recent: VecDeque::new(),
             jobs: 0,
             tls,
@@ -310,8 +322,11 @@ impl World {
     }
 
     fn carry_out(&mut self, ix: SiteIx, asked: Asked) {
-        for (site, name) in asked.dials {
-            self.dial(ix, site, name);
+        if let Some(config) = asked.config {
+            self.sites[ix].config = *config;
+        }
+        for (site, name, address) in asked.dials {
+            self.dial(ix, site, name, &address);
         }
         if let Some(why) = asked.halted {
             self.watch.say(self.now, ix, || format!("halts: {why}"));
@@ -323,8 +338,12 @@ impl World {
         }
     }
 
-    fn dial(&mut self, ix: SiteIx, site: SiteNo, name: String) {
+    fn dial(&mut self, ix: SiteIx, site: SiteNo, name: String, address: &str) {
         let Some(peer) = self.index(&name) else { return };
+        if self.sites[peer].face.address(&name) != address {
+            let why = format!("nobody answers at {address} any more");
+            return self.input(ix, Input::DialFailed { site, why });
+        }
         let attempt = self.net.dial(self.now, ix, peer);
         if let Some(process) = &mut self.sites[ix].process {
             process.dials.insert(attempt, (site, name));
@@ -338,6 +357,11 @@ impl World {
                 let Some((number, name)) = process.and_then(|p| p.dials.remove(&attempt)) else {
                     return self.net.close(self.now, sock);
                 };
+                if self.is_refused(site, &name) {
+                    self.net.close(self.now, sock);
+                    let why = "its certificate is not the pinned one".to_owned();
+                    return self.input(site, Input::DialFailed { site: number, why });
+                }
                 let role = Role::Dialled { site: number, name: name.clone() };
                 self.attach(site, sock, &name, role);
             }
@@ -353,10 +377,10 @@ impl World {
             }
             NetEvent::Accepted { site, from, sock } => {
                 let stopping = self.sites[site].process.as_ref().is_none_or(|p| p.stopping);
-                if stopping {
+                let name = self.sites[from].config.name.clone();
+                if stopping || self.is_refused(site, &name) {
                     return self.net.close(self.now, sock);
                 }
-                let name = self.sites[from].config.name.clone();
                 self.attach(site, sock, &name, Role::Accepted);
             }
             NetEvent::Ready { site, sock } => {
@@ -370,8 +394,10 @@ impl World {
     fn attach(&mut self, ix: SiteIx, sock: Sock, name: &str, role: Role) {
         let peer = self.index(name).unwrap_or(ix);
         let setup = self.tls.get(ix).cloned();
+        let fingerprint = self.sites[peer].face.fingerprint(peer);
         if let Some((process, mut around, ..)) = self.split(ix) {
-            process.attach(End { sock, peer, name, role, tls: setup.as_ref() }, &mut around);
+            let end = End { sock, peer, name, fingerprint, role, tls: setup.as_ref() };
+            process.attach(end, &mut around);
         }
     }
 

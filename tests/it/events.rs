@@ -1,13 +1,16 @@
 //! What happens at a site, followed from outside; and what helps when something is wrong.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::site::{RUNTIMES, Site, consign, pair};
-use crate::wait;
+use crate::{http, wait};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
@@ -50,6 +53,41 @@ fn events_come_as_they_happen_and_are_numbered_without_gaps() {
         assert!(text(&once.stdout).contains(&words), "{once:?}");
         let top = alpha.run(&["top"]);
         assert_eq!(top.status.code(), Some(2), "no terminal: {top:?}");
+    }
+}
+
+/// Descriptors that a site has open.
+fn descriptors(site: &Site) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", site.pid())).unwrap().count()
+}
+
+#[test]
+fn whoever_goes_away_while_waiting_leaves_no_descriptor_behind() {
+    for runtime in RUNTIMES {
+        let (mut alpha, _beta) = pair(runtime);
+        alpha.serve();
+        let last = http::get(&alpha.socket(), "/v1/events?limit=1").unwrap();
+        let last: Value = serde_json::from_slice(&last.body).unwrap();
+        let since = last["last"].as_u64().unwrap() + 1_000;
+        let before = descriptors(&alpha);
+        let wait = |_| {
+            let mut stream = UnixStream::connect(alpha.socket()).unwrap();
+            let head = format!("GET /v1/events?since={since}&wait=50 HTTP/1.1");
+            write!(stream, "{head}\r\nHost: localhost\r\n\r\n").unwrap();
+            stream
+        };
+        let mut waiting: Vec<UnixStream> = (0..20).map(wait).collect();
+        wait::until_true("everybody to wait", || descriptors(&alpha) >= before + 20);
+        let gone = Instant::now();
+        // One closes its side only: it gets what there is.
+        let mut half = waiting.pop().unwrap();
+        half.shutdown(Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        half.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        drop((waiting, half));
+        wait::until_true("their descriptors to be free", || descriptors(&alpha) <= before + 2);
+        assert!(gone.elapsed() < Duration::from_secs(30), "{:?}", gone.elapsed());
     }
 }
 

@@ -44,6 +44,7 @@ const SHOWN_BY: &[(Plant, u64)] = &[
     (Plant::P2, 10),
     (Plant::P3, 5),
     (Plant::P4, 22),
+    (Plant::StrangerServed, 11),
 ];
 
 /// What no run of the first 200 seeds has shown yet: their stories are those of the core (`core/tests/plants`).
@@ -76,6 +77,10 @@ fn options(plant: Plant, planted: bool, seed: u64) -> Options {
     if !is_of_shards(plant) {
         options.keeping.drop(Part::Pickup);
     }
+    if plant != Plant::StrangerServed {
+        options.keeping.drop(Part::Reloads);
+    }
+    options.keeping.drop(Part::Revokes);
     options
 }
 
@@ -89,8 +94,12 @@ fn broken(options: &Options) -> Option<String> {
 
 /// The first seed that breaks a promise with the plant and keeps all of them without it.
 fn search(plant: Plant, from: u64) -> Option<(u64, String)> {
-    // A seed that draws no shards has nothing to show of their rules.
-    let shows = |seed: &u64| !is_of_shards(plant) || Options::draw(*seed).keeping.pickup.sites != 0;
+    // A seed that draws no shards has nothing to show of their rules, and one that never reloads nothing of a reload.
+    let shows = |seed: &u64| {
+        let drawn = Options::draw(*seed).keeping;
+        let reloads = plant != Plant::StrangerServed || drawn.reloads > 0;
+        reloads && (!is_of_shards(plant) || drawn.pickup.sites != 0)
+    };
     (from..from + WITHIN).filter(shows).find_map(|seed| {
         let found = broken(&options(plant, true, seed))?;
         broken(&options(plant, false, seed)).is_none().then_some((seed, found))

@@ -84,6 +84,16 @@ fn shards_that_clients_were_promised_are_handed_over_to_their_nodes() {
 }
 
 #[test]
+fn configurations_change_while_sites_run() {
+    let changes = |seed: &u64| Options::draw(*seed).keeping.reloads > 0;
+    for seed in (1..).filter(changes).take(3) {
+        let report = report(&Options::draw(seed));
+        demand_clean(&report);
+        assert!(report.totals.reloads >= 5, "seed {seed}: {:?}", report.totals);
+    }
+}
+
+#[test]
 fn real_tls_keeps_the_same_promises() {
     for seed in [11, 12] {
         let mut options = Options::draw(seed);

@@ -3,7 +3,6 @@
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-
 use minicbor::Decode;
 
 use super::keys::{self, DueKey};
@@ -226,6 +225,9 @@ pub struct Recovery {
     /// Clients of pickup by name.
     #[cfg_attr(feature = "serde", serde(default))]
     pub clients: Vec<(String, ClientRow)>,
+    /// Where the scrub is among shards; empty when it is not.
+    #[cfg_attr(feature = "serde", serde(default, with = "crate::hexed::bytes"))]
+    pub scrub_shard: Vec<u8>,
 }
 
 /// A read's answer.

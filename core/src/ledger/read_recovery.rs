@@ -8,7 +8,9 @@ use minicbor::Decode;
 use super::Table;
 use super::keys;
 use super::read::{Answer, InflightFound, Recovery, decode, pair, row};
-use super::rows::{CounterRow, DoomedRow, IncomingRow, InflightRow, MetaName, MetaRow, PeerRow};
+use super::rows::{
+    CounterRow, DoomedRow, IncomingRow, InflightRow, MetaName, MetaRow, PeerRow, PlaceRow,
+};
 use super::rows_pickup::ClientRow;
 use crate::id::{BlobNo, Seq, SiteNo};
 use crate::store::{Snapshot, StoreFault};
@@ -23,6 +25,8 @@ pub fn recovery(snapshot: &dyn Snapshot) -> Result<Recovery, StoreFault> {
         let row: Option<MetaRow> = row(snapshot, Table::Meta, name.key())?;
         all.meta.push((name, row.map_or(0, |r| r.value)));
     }
+    let place: Option<PlaceRow> = row(snapshot, Table::Meta, MetaName::ScrubShard.key())?;
+    all.scrub_shard = place.unwrap_or_default().key;
     each(snapshot, Table::Peers, &mut |key, row: PeerRow| {
         if let Ok(number) = <[u8; 4]>::try_from(key) {
             all.peers.push((SiteNo(u32::from_be_bytes(number)), row));

@@ -411,11 +411,13 @@ pub enum MetaName {
     ScrubNext,
     /// When the last pass over all content ended (ms).
     ScrubDone,
+    /// Where the pass under way is among shards ([`PlaceRow`]).
+    ScrubShard,
 }
 
 impl MetaName {
     /// Every name.
-    pub const ALL: [MetaName; 17] = [
+    pub const ALL: [MetaName; 18] = [
         MetaName::Format,
         MetaName::Boot,
         MetaName::Batch,
@@ -433,6 +435,7 @@ impl MetaName {
         MetaName::AuditRows,
         MetaName::ScrubNext,
         MetaName::ScrubDone,
+        MetaName::ScrubShard,
     ];
 
     /// The key in `meta`.
@@ -456,6 +459,7 @@ impl MetaName {
             MetaName::AuditRows => b"audit_rows",
             MetaName::ScrubNext => b"scrub_next",
             MetaName::ScrubDone => b"scrub_done",
+            MetaName::ScrubShard => b"scrub_shard",
         }
     }
 }
@@ -467,4 +471,17 @@ pub struct MetaRow {
     /// The counter.
     #[n(0)]
     pub value: u64,
+}
+
+/// The row of [`MetaName::ScrubShard`]: a row of `meta` that names a key too.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct PlaceRow {
+    /// How many places were written down in this pass.
+    #[n(0)]
+    pub value: u64,
+    /// The last shard key that was looked at; empty before the first and after the last.
+    #[n(1)]
+    #[cbor(with = "minicbor::bytes")]
+    pub key: Vec<u8>,
 }

@@ -15,6 +15,7 @@ use super::types::{Action, Answer, Note, Reading};
 use crate::code::Goodbye;
 use crate::config::{Config, PeerConfig};
 use crate::id::{ConnId, SiteNo, TransferNo};
+use crate::plant::Plant;
 use crate::schedule::Ahead;
 use crate::session::SessionCommand;
 use crate::time::Now;
@@ -150,7 +151,7 @@ impl Node {
         peer.address.clear();
         peer.rate = None;
         peer.contact = Default::default();
-        let session = peer.session;
+        let session = peer.session.filter(|_| !self.config.planted(Plant::StrangerServed));
         let why = "it is not among relay.known_peers any more";
         if let Some(conn) = session {
             self.end_session(now, conn, Goodbye::UnknownPeer, why, out);

@@ -20,8 +20,9 @@ use crate::time::{Instant, Now, UnixMillis};
 
 /// From the end of one pass to the beginning of the next.
 const EVERY: Duration = Duration::from_secs(24 * 3600);
-/// Bytes after which the position is written down.
+/// Bytes after which the position is written down; each piece of content counts as so many more.
 const KEEP_BYTES: u64 = 256 << 20;
+const KEEP_EACH: u64 = 64 << 10;
 /// What is handed to the store at a time.
 const PAGE: ScrubPage = ScrubPage { segments: 256, bytes: 8 << 20 };
 /// Rows that marking one segment may stage, deliveries apart.
@@ -89,7 +90,7 @@ impl Scrub {
             phase: Phase::Idle,
             doing: Doing::Segments,
             in_shards,
-            shards: ShardScrub::default(),
+            shards: ShardScrub::from(recovery.scrub_shard.clone()),
             open: (0, 0),
             after: (at > 0 && !in_shards).then_some(Seq(at)),
             kept: (at > 0).then_some(Seq(at)),
@@ -204,7 +205,8 @@ impl Node {
         }
         scrub.status.items = scrub.status.items.saturating_add(seen);
         scrub.status.bytes = scrub.status.bytes.saturating_add(bytes);
-        scrub.unkept = scrub.unkept.saturating_add(bytes);
+        let pieces = seen.saturating_mul(KEEP_EACH);
+        scrub.unkept = scrub.unkept.saturating_add(bytes).saturating_add(pieces);
         if scrub.doing != Doing::Segments {
             self.shards_scrubbed(bad);
             return self.page_done(now);
@@ -294,17 +296,28 @@ impl Node {
             self.scrub.status.last = Some(now.wall);
             self.keep_position(MetaName::ScrubDone, now.wall.0);
         }
-        if end || (self.scrub.unkept >= KEEP_BYTES && !self.scrub.in_shards) {
-            self.scrub.unkept = 0;
+        if !end && self.scrub.unkept < KEEP_BYTES {
+            return;
+        }
+        self.scrub.unkept = 0;
+        self.keep_shard();
+        if !self.scrub.in_shards {
             self.scrub.kept = self.scrub.after;
             self.keep_position(MetaName::ScrubNext, self.scrub.after.map_or(0, |seq| seq.0));
         }
     }
 
-    /// Segments are done. A restart begins with the shards again, whatever the last one has seen of them.
+    fn keep_shard(&mut self) {
+        if let Some(row) = self.scrub.shards.keep() {
+            self.stage.batch.put(Table::Meta, MetaName::ScrubShard.key(), &row);
+        }
+    }
+
+    /// Segments are done.
     fn on_to_shards(&mut self) {
         self.scrub.in_shards = true;
         self.scrub.shards.begin();
+        self.keep_shard();
         self.scrub.unkept = 0;
         self.scrub.kept = Some(Seq(SEGMENTS_DONE));
         self.keep_position(MetaName::ScrubNext, SEGMENTS_DONE);

@@ -273,7 +273,7 @@ pub enum Event {
         /// What.
         ask: Box<FetchAsk>,
     },
-    /// The kernel took more of a fetch; at most every second.
+    /// The kernel took more of a fetch, a quarter of a second ago at most; at most four times a second.
     FetchMoved {
         /// The fetch.
         redemption: u64,

@@ -199,6 +199,7 @@ fn unnoticed(table: Table, key: &[u8], value: &[u8]) -> bool {
             MetaName::Unplaced,
             MetaName::ScrubNext,
             MetaName::ScrubDone,
+            MetaName::ScrubShard,
         ]
         .iter()
         .any(|name| key == name.key()),

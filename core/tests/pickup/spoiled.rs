@@ -3,15 +3,15 @@
 
 use std::time::Duration;
 
-use consign_core::id::BlobNo;
+use consign_core::id::{BatchNo, BlobNo};
 use consign_core::ledger::keys_pickup::ShardKey;
-use consign_core::ledger::rows::{Body, Loss};
+use consign_core::ledger::rows::{Body, Loss, MetaName, MetaRow, PlaceRow};
 use consign_core::ledger::rows_pickup::{AckStatus, ShardState};
 use consign_core::ledger::rows_upkeep::AuditRow;
 use consign_core::ledger::{Table, codec, keys};
 use consign_core::node::Note;
 use consign_core::pickup::{Answer, Event, FetchEnd, PickupRefusal};
-use consign_core::store::{CommitFault, Snapshot, StoreFault};
+use consign_core::store::{Batch, CommitFault, Snapshot, StoreFault};
 
 use crate::relay::{KEY, Relay, shard, token_of};
 
@@ -230,7 +230,7 @@ fn what_was_given_up_in_a_commit_that_failed_is_given_up_after_it() {
 }
 
 #[test]
-fn a_start_in_the_middle_of_shards_begins_with_them_and_sets_aside_what_was_doomed() {
+fn a_start_sets_aside_what_was_doomed_before_it() {
     let mut relay = Relay::new();
     let key = shard("a", 0);
     relay.put_file(&key, &[1; 80_000]);
@@ -245,6 +245,58 @@ fn a_start_in_the_middle_of_shards_begins_with_them_and_sets_aside_what_was_doom
     assert_eq!(relay.state(&key), Some(ShardState::RelayCleanup));
     assert_eq!(relay.site.store.quarantined(), [blob]);
     assert_eq!(relay.site.store.rows(Table::Doomed), 0);
+    relay.audit();
+}
+
+/// Where the scrub is among shards, as it is written down.
+fn place(relay: &Relay) -> Option<PlaceRow> {
+    let ledger = relay.site.store.ledger();
+    let value = ledger.get(Table::Meta, MetaName::ScrubShard.key()).unwrap()?;
+    Some(codec::decode(Table::Meta, MetaName::ScrubShard.key(), value).unwrap())
+}
+
+#[test]
+fn a_start_in_the_middle_of_shards_goes_on_where_the_last_run_was() {
+    let mut relay = Relay::new();
+    for i in 0..200 {
+        relay.put(&shard("many", i), format!("content {i}").as_bytes());
+    }
+    relay.wait(DAY);
+    assert_eq!(place(&relay), None, "a short pass is not worth a row");
+    let number =
+        relay.site.store.ledger().get(Table::Meta, MetaName::Batch.key()).unwrap().unwrap();
+    let number: MetaRow = codec::decode(Table::Meta, MetaName::Batch.key(), number).unwrap();
+    // As if the power had gone behind the 150th.
+    let mut batch = Batch::new(BatchNo(number.value + 1));
+    let meta = |name, value| (name, MetaRow { value });
+    for (name, row) in
+        [meta(MetaName::Batch, number.value + 1), meta(MetaName::ScrubNext, u64::MAX)]
+    {
+        batch.put(Table::Meta, MetaName::key(name), &row);
+    }
+    let key = shard("many", 149).key().to_vec();
+    batch.put(Table::Meta, MetaName::ScrubShard.key(), &PlaceRow { value: 1, key });
+    relay.site.store.commit(&batch);
+    let mut relay = relay.restart();
+    relay.site.settle();
+    let scrub = relay.site.pump.node().status(relay.site.now).scrub;
+    assert_eq!((scrub.items, scrub.last), (50, Some(relay.site.now.wall)));
+    assert_eq!(place(&relay).map(|place| place.key), Some(Vec::new()), "the pass has ended");
+    relay.wait(DAY);
+    assert_eq!(relay.site.pump.node().status(relay.site.now).scrub.items, 250);
+    relay.audit();
+}
+
+#[test]
+fn the_place_among_many_shards_is_written_down_on_the_way() {
+    let mut relay = Relay::new();
+    // So many count for as much as 256 MiB.
+    for i in 0..4_200 {
+        relay.put(&shard("many", i), b"x");
+    }
+    relay.wait(DAY);
+    relay.wait(DAY);
+    assert_eq!(place(&relay), Some(PlaceRow::default()), "written, and taken back at the end");
     relay.audit();
 }
 

@@ -92,3 +92,21 @@ pub fn urgent_after_bulk(plant: Option<Plant>) -> End {
     let urgent = first.iter().filter(|class| **class == Class::Urgent).count();
     promise(urgent == 8, || format!("of the first nine, {urgent} are urgent instead of eight"))
 }
+
+/// A peer is taken out of the configuration while the node runs, and something is handed in for it before.
+pub fn removed_peer(plant: Option<Plant>) -> End {
+    let mut site = site(&["beta", "gamma"], plant);
+    site.session("beta");
+    site.settle();
+    let without = Config { plant, ..config(&["gamma"]) };
+    let (reload, config) = (0, Some(Box::new(without)));
+    let id = site.queue("before", &["beta"]);
+    site.sendings();
+    let row = site.delivery(id, "beta").unwrap();
+    promise(row.attempts <= 1, || "it is tried again and again".into())?;
+    site.input(Input::Reconfigure { reload, config, renew: false, reading: None });
+    site.settle();
+    let shown = site.pump.node().status(site.now).peers.into_iter().find(|p| p.name == "beta");
+    let session = shown.and_then(|peer| peer.session);
+    promise(session.is_none(), || "who is trusted no longer is still sent to".into())
+}

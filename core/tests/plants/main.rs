@@ -58,4 +58,5 @@ stories! {
     a_node_that_has_said_that_it_has_it: P3, pickup::said_so;
     an_old_connection_that_ends_during_the_next_fetch: P4, pickup::old_connection;
     a_node_that_ignores_as_many_as_it_is_told_at_a_time: P5, pickup::ignored;
+    a_peer_that_leaves_the_configuration: StrangerServed, attempts::removed_peer;
 }

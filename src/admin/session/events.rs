@@ -30,8 +30,25 @@ impl AdminSession {
         wait: Duration,
         out: &mut SessionOut,
     ) {
+        let wait = if self.conn.is_eof() { Duration::ZERO } else { wait };
         self.task = Task::Events(Waiting { wanted, until: now.mono.after(wait), look: now.mono });
         self.look_for_events(now, out);
+    }
+
+    /// The client says nothing more and most likely is not there: what is there is its answer, and nothing keeps
+    /// the connection open any more.
+    pub(super) fn wait_no_longer(&mut self, now: Now, out: &mut SessionOut) {
+        match &mut self.task {
+            Task::Events(waiting) => {
+                (waiting.until, waiting.look) = (now.mono, now.mono);
+                self.look_for_events(now, out);
+            }
+            Task::Ping(_, ping) => {
+                ping.until = now.mono;
+                self.look_for_pong(now, out);
+            }
+            _ => {}
+        }
     }
 
     /// Time has passed.

@@ -59,7 +59,10 @@ impl AdminSession {
         if now.mono < ping.until {
             return;
         }
-        let why = format!("no answer within {} s", ping.wait.as_secs());
+        let why = match self.conn.is_eof() {
+            true => "not waited for: whoever asked has closed the connection".to_owned(),
+            false => format!("no answer within {} s", ping.wait.as_secs()),
+        };
         let shape = Shape::silent(ping.peer.clone(), true, why);
         self.task = Task::Idle;
         self.shape(now, 200, &[], &shape, out);

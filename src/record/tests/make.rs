@@ -194,7 +194,7 @@ fields! {
     RememberedRow { evicted_at, origin, origin_seq, seq }
     DueRow { key, segment, delivery }
     InflightFound { peer, seq, epoch, rows }
-    Recovery { meta, peers, counters, inflight, doomed, incoming, quarantined, clients }
+    Recovery { meta, peers, counters, inflight, doomed, incoming, quarantined, clients, scrub_shard }
     ReadAnswer { as_of, body }
     PeerConfig { name, address, pin, more_pins, inbound_quota, rate_limit, window }
     Route { to, via }

@@ -1,11 +1,13 @@
 //! A batch that is durable: each of its rows is judged against what was there before, then written into
 //! the image. What can only be judged at its end is touched here and settled in `settle`.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use consign_core::id::{BatchNo, BlobDigest, BlobNo, BodyNo, Epoch, SegmentId, Seq, SiteNo};
 use consign_core::ledger::keys::DueKey;
 use consign_core::ledger::keys_upkeep::{ExpiryKind, parse_expiry};
-use consign_core::ledger::rows::{Body, DeliveryRow, MetaName, SegmentRow, State};
+use consign_core::ledger::rows::{Body, DeliveryRow, INBOUND, MetaName, SegmentRow, State};
 use consign_core::ledger::{Table, keys};
 use consign_core::segment::{Destinations, Meta};
 use consign_core::store::{Batch, Op};
@@ -25,6 +27,12 @@ use super::violation::{Check, broken, demand};
 pub(super) struct Touched {
     /// Counters before it: batch, next segment, next file, next body.
     pub before: (u64, Seq, BlobNo, BodyNo),
+    /// Bytes that were charged before it, and segments that were kept or let come, if limits were ever changed.
+    pub usage: (u64, u64),
+    /// Bytes that were charged for peers before it.
+    pub inbound: BTreeMap<SiteNo, u64>,
+    /// Segments that count as relayed since this batch.
+    pub relayed: Vec<Seq>,
     /// New segments, with where they were to go at first: the same batch may add destinations.
     pub new: Vec<(Seq, Destinations)>,
     pub segments: Vec<Seq>,
@@ -75,8 +83,10 @@ impl Desk<'_> {
                 BlobNo(disk.meta(MetaName::NextBlob)),
                 BodyNo(disk.meta(MetaName::NextBody)),
             ),
+            usage: self.usage_before(),
             ..Touched::default()
         };
+        self.site.judges(batch.number.0);
         self.site.revived.clear();
         let mut given = bodies.iter();
         for op in batch.ops() {
@@ -108,7 +118,9 @@ impl Desk<'_> {
         }
         self.world.totals.batches += 1;
         self.world.totals.rows += batch.rows() as u64;
-        self.settle(batch, t)
+        self.settle(batch, t)?;
+        self.site.has_judged();
+        Ok(())
     }
 
     /// A row that was destroyed and is written anew is whole again.
@@ -150,7 +162,13 @@ impl Desk<'_> {
                 t.blobs.push(blob);
             }
             Row::Incoming(blob, ref row) => self.put_incoming(blob, row, t)?,
-            Row::Counter(no, state, _) => t.counters.push((no, state)),
+            Row::Counter(no, state, _) => {
+                let before = self.site.disk.counters.get(&(no, state)).map_or(0, |row| row.bytes);
+                if state == INBOUND {
+                    t.inbound.entry(no).or_insert(before);
+                }
+                t.counters.push((no, state));
+            }
             Row::Unmet(_, seq) => t.segments.push(seq),
             Row::Owner(blob, _) => t.blobs.push(blob),
             Row::Source(digest, no, _) => t.sources.push((digest, no)),
@@ -311,6 +329,9 @@ impl Desk<'_> {
                 let (origin, number, hops) = (old.origin.clone(), old.origin_seq, old.hops);
                 if (&origin, number, hops) != (&row.origin, row.origin_seq, row.hops) {
                     self.site.former.insert((seq, origin, number, hops));
+                }
+                if row.relayed_at.is_some() && old.relayed_at.is_none() {
+                    t.relayed.push(seq);
                 }
                 if row.acked > old.acked {
                     t.acked.push((seq, old.required));

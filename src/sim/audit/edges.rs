@@ -7,12 +7,15 @@
 use std::time::Duration;
 
 use consign_core::code::{Cause, Refusal};
+use consign_core::config::Config;
 use consign_core::id::{Seq, SiteNo};
 use consign_core::ledger::rows::{DeliveryRow, MetaName, SegmentRow, State};
 
 use super::Desk;
+use super::rules::hop;
 use super::site::{Answer, Claim, Holds};
 use super::violation::{Check, broken, demand};
+use crate::sim::time::Micros;
 
 /// From, to; `None` is no row.
 const EDGES: [(Option<State>, Option<State>); 10] = [
@@ -52,6 +55,15 @@ pub(super) struct Step<'a> {
     pub old: Option<&'a DeliveryRow>,
     pub new: Option<&'a DeliveryRow>,
     pub segment: &'a SegmentRow,
+}
+
+/// What a wait was decided on: times in ms.
+struct Decided {
+    from: u64,
+    claimed: u64,
+    asked: u64,
+    failures: u32,
+    cause: Cause,
 }
 
 fn millis(d: Duration) -> u64 {
@@ -127,8 +139,12 @@ impl Desk<'_> {
         self.must(new.attempts == before + claims, "I6", step, || {
             format!("attempts go from {before} to {} on the way to {:?}", new.attempts, new.state)
         })?;
-        let max = self.site.config.max_retries;
-        self.must(new.spent <= max, "I6", step, || {
+        let max = self.site.most(|config| u64::from(config.max_retries));
+        // What was spent before less was allowed is not given back.
+        let before = step.old.map_or(0, |old| old.spent);
+        let ends = new.state == State::Deadletter;
+        let eased = self.site.past.reloaded && (new.spent <= before || ends);
+        self.must(u64::from(new.spent) <= max || eased, "I6", step, || {
             format!("{} of {max} retries are spent", new.spent)
         })?;
         let ends = matches!(new.state, State::Failed | State::Deadletter);
@@ -152,6 +168,11 @@ impl Desk<'_> {
         self.must(old.next_attempt_after <= at, "I22", step, || {
             format!("it is claimed at {at} and was not due before {}", old.next_attempt_after)
         })?;
+        let name = self.site.peer(step.no);
+        let known = self.site.rules().any(|config| hop(config, &name).is_some());
+        self.must(known, "I7", step, || {
+            "it is claimed, and nobody has configured that peer".into()
+        })?;
         let expired = step.segment.meta.expires_at.is_some_and(|end| end <= at);
         let clock = &self.site.clock;
         let doubted = clock.doubted_until.is_some_and(|until| clock.now.mono <= until);
@@ -171,7 +192,8 @@ impl Desk<'_> {
     /// Acked: the peer held it when it said so, and said so in the epoch that claimed it.
     fn acked(&self, step: &Step<'_>, new: &DeliveryRow) -> Check {
         let name = self.site.peer(step.no);
-        let direct = self.site.hop(&name).is_none_or(|hop| hop == name);
+        let direct =
+            self.site.rules().any(|config| hop(config, &name).is_none_or(|hop| hop == name));
         self.must(direct, "I3", step, || "it is Acked by the word of a hop".into())?;
         let claim = self.claim(step)?;
         if !self.world.taps {
@@ -200,8 +222,8 @@ impl Desk<'_> {
             return self.must(false, "I4", step, || format!("it failed for {cause:?}"));
         };
         self.spent(step, old, new, cause)?;
-        let max = self.site.config.max_retries;
-        self.must(new.spent < max, "I6", step, || {
+        let max = self.site.most(|config| u64::from(config.max_retries));
+        self.must(u64::from(new.spent) < max, "I6", step, || {
             format!("it goes on with {} of {max} retries spent", new.spent)
         })?;
         let refused = if SOFT.contains(&cause) { old.refused.saturating_add(1) } else { 0 };
@@ -215,10 +237,11 @@ impl Desk<'_> {
     /// The budget is spent by the segment's own failures alone.
     fn spent(&self, step: &Step<'_>, old: &DeliveryRow, new: &DeliveryRow, cause: Cause) -> Check {
         let alone = asks_alone(old, new, cause);
-        let spends = (OWN.contains(&cause) && !alone) || self.site.config.strict_attempts;
-        let right = old.spent.saturating_add(u32::from(spends));
-        self.must(new.spent == right, "I6", step, || {
-            format!("{cause} takes spent from {} to {}, not to {right}", old.spent, new.spent)
+        let own = OWN.contains(&cause) && !alone;
+        let right = |strict: bool| old.spent.saturating_add(u32::from(own || strict));
+        let mut rules = self.site.rules();
+        self.must(rules.any(|c| new.spent == right(c.strict_attempts)), "I6", step, || {
+            format!("{cause} takes spent from {} to {}", old.spent, new.spent)
         })
     }
 
@@ -246,7 +269,12 @@ impl Desk<'_> {
             Cause::AckTimeout => {
                 let now = self.site.clock.now.mono;
                 let waited = claim.offered.map(|(_, _, mono)| now.since(mono));
-                let enough = waited.is_some_and(|w| w >= self.site.config.ack_timeout);
+                // A session goes by what it was made with.
+                let session = claim.offered.map(|(conn, ..)| conn);
+                let made = session.and_then(|conn| self.site.links.ack_timeout(conn));
+                let ever = self.site.rules_since(Micros::ZERO).map(|config| config.ack_timeout);
+                let timeout = made.or(ever.min()).unwrap_or_default();
+                let enough = waited.is_some_and(|w| w >= timeout);
                 self.must(enough, "I6", step, || {
                     format!("the ACK is said to be late, and it was offered {waited:?} ago")
                 })
@@ -295,8 +323,25 @@ impl Desk<'_> {
             Some((Answer::Reject { retry_after, .. }, _)) if soft => retry_after,
             _ => 0,
         };
-        let config = &self.site.config;
         let failures = if soft { old.refused } else { old.spent };
+        let decided = Decided { from, claimed, asked, failures, cause };
+        let mut rules = self.site.rules();
+        let kept = rules.any(|config| self.is_in_bounds(&decided, config, old, new));
+        self.must(kept, "I22", step, || {
+            let (next, since) = (new.next_attempt_after, new.since);
+            format!("{cause} at {from} to {since} ms: it waits until {next} after {failures}")
+        })
+    }
+
+    /// Whether a wait is what a configuration lets it be.
+    fn is_in_bounds(
+        &self,
+        decided: &Decided,
+        config: &Config,
+        old: &DeliveryRow,
+        new: &DeliveryRow,
+    ) -> bool {
+        let Decided { from, claimed, asked, failures, cause } = *decided;
         let base = 1u64.checked_shl(failures).filter(|f| *f <= 1 << 40).unwrap_or(1 << 40);
         let max = millis(config.backoff_max);
         let first = millis(config.backoff_initial).max(1);
@@ -319,15 +364,9 @@ impl Desk<'_> {
         let next = new.next_attempt_after;
         let early = next < from.saturating_add(least);
         // Without frames it cannot be told how long a peer has asked for.
-        let bounded = self.world.taps || !soft;
+        let bounded = self.world.taps || !SOFT.contains(&cause);
         let late = bounded && next > new.since.saturating_add(most);
-        self.must(!early && !late, "I22", step, || {
-            format!(
-                "{cause} at {from} to {} ms: it waits until {next}, for a backoff of {least} to \
-                 {most} ms",
-                new.since
-            )
-        })
+        !early && !late
     }
 
     fn dead_in_flight(&self, step: &Step<'_>, old: &DeliveryRow, new: &DeliveryRow) -> Check {
@@ -342,10 +381,13 @@ impl Desk<'_> {
         }
         if new.spent != old.spent {
             self.spent(step, old, new, cause)?;
-            let max = self.site.config.max_retries;
-            self.must(new.spent == max, "I6", step, || {
-                format!("it is given up with {} of {max} retries spent", new.spent)
+            self.must(self.is_used_up(new), "I6", step, || {
+                format!("it is given up with {} retries spent", new.spent)
             })?;
+            return self.happened(step, cause);
+        }
+        // Since then less is allowed than it has spent.
+        if self.is_used_up(new) && !FINAL.contains(&cause) {
             return self.happened(step, cause);
         }
         if cause == Cause::Missing {
@@ -357,6 +399,10 @@ impl Desk<'_> {
         let again = cause != Cause::Mismatch || old.last_error == cause.number();
         self.must(again, "I4", step, || "it is given up for the first mismatch".into())?;
         self.happened(step, cause)
+    }
+
+    fn is_used_up(&self, new: &DeliveryRow) -> bool {
+        self.site.rules().any(|config| new.spent >= config.max_retries)
     }
 
     fn dead_waiting(&self, step: &Step<'_>, new: &DeliveryRow) -> Check {

@@ -1,12 +1,14 @@
 //! Frames that leave and arrive: what an offer, an acknowledgement and a refusal may rest on.
 
 use consign_core::code::Refusal;
+use consign_core::config::Config;
 use consign_core::id::{ConnId, Epoch, SegmentId, Seq, SiteNo, TransferNo};
 use consign_core::ledger::rows::MetaName;
 use consign_core::segment::{Destinations, Meta};
 use consign_core::wire::{Frame, Kind, Offer, ReceiptOutcome, WITHDRAWN};
 
 use super::Desk;
+use super::rules::{hop, wanted};
 use super::site::{Answer, Asked, Holds};
 use super::story::Event;
 use super::violation::{Check, broken, demand};
@@ -62,7 +64,8 @@ impl Desk<'_> {
                 let (id, digest, to) = (offer.id, offer.digest, offer.to.clone());
                 let held = self.site.holds(&id) == Holds::Yes;
                 let (origin, origin_seq) = (offer.origin.clone(), offer.origin_seq);
-                let asked = Asked { id, digest, to, origin, origin_seq, held };
+                let at = self.at;
+                let asked = Asked { id, digest, to, origin, origin_seq, held, at };
                 self.site.links.get(conn).asked.insert(offer.transfer, asked);
                 self.tell_frame(&offer.id, Kind::Offer, false, peer, offer.transfer, 0);
             }
@@ -156,6 +159,7 @@ impl Desk<'_> {
             Destinations::Named(names) => names.clone(),
         };
         let mono = self.site.clock.now.mono;
+        let born = self.site.links.get(conn).born;
         let mut out = (Seq(0), Vec::new());
         for to in &sites {
             let Some((no, seq)) = self.claimed_for(to, &offer.id, epoch) else {
@@ -163,7 +167,10 @@ impl Desk<'_> {
                     format!("it is offered to {name} for {to} in {epoch}, for no claim on disk");
                 return Err(broken("I7", id, text));
             };
-            let by_way = self.site.hop(to).is_some_and(|hop| hop == name);
+            // A session ends with the configuration that knows its peer.
+            let mut rules = self.site.rules_since(born);
+            let by_way = rules.any(|config| hop(config, to) == Some(name.as_str()));
+            drop(rules);
             demand(by_way, "I11", id, || {
                 format!("it is offered to {name}, which is no way to {to}")
             })?;
@@ -277,7 +284,12 @@ impl Desk<'_> {
         if asked.to.addresses(own) {
             self.world.held.insert((*id, self.ix));
         }
-        let names = self.site.wanted(&asked.to, &name, &asked.origin);
+        // It was decided by what held at some time since the offer came.
+        let owes = |config: &Config| self.owes(config, seq, &asked.to, &name, &asked.origin);
+        let by = self.site.rules_since(asked.at).find(|config| owes(config).is_ok());
+        let by = by.unwrap_or(&self.site.config);
+        let judged = owes(by);
+        let names = wanted(by, &asked.to, &name, &asked.origin);
         let names: Vec<String> = names.into_iter().map(String::from).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         // A copy that came since, in the same batch too, is not what this answer speaks of.
@@ -289,7 +301,7 @@ impl Desk<'_> {
             return Ok(());
         }
         self.promises(*id, &names);
-        self.owes(seq, &asked.to, &name, &asked.origin)
+        judged
     }
 
     /// The node lets an ACK go: from here on the other side may forget its copy, and what is let go is not
@@ -350,7 +362,7 @@ impl Desk<'_> {
     ) -> Check {
         let name = self.name_of(peer);
         let asked = self.site.links.get(conn).asked.remove(&transfer);
-        let asks = asked.as_ref().map(|asked| (asked.to.clone(), asked.origin.clone()));
+        let asks = asked.clone();
         let refusal = Refusal::from_number(code).filter(|refusal| FINAL.contains(refusal));
         let seq = self.site.disk.ids.get(id).or_else(|| self.site.newest.get(id));
         let row = seq.and_then(|seq| self.site.disk.segments.get(seq));
@@ -359,11 +371,14 @@ impl Desk<'_> {
         });
         // Who asks for a site that this one cannot serve is told so, whatever is held.
         let unserved = refusal == Some(Refusal::NotAddressed)
-            && asks.is_some_and(|(to, origin)| {
-                let served = self.site.wanted(&to, &name, &origin);
+            && asks.is_some_and(|asked| {
                 let own = &self.site.config.name;
-                let bad = |n: &String| n != own && !served.contains(&n.as_str());
-                matches!(to, Destinations::Named(names) if names.iter().any(bad))
+                let mut rules = self.site.rules_since(asked.at);
+                rules.any(|config| {
+                    let served = wanted(config, &asked.to, &name, &asked.origin);
+                    let bad = |n: &String| n != own && !served.contains(&n.as_str());
+                    matches!(&asked.to, Destinations::Named(names) if names.iter().any(bad))
+                })
             });
         // What is over goes, and may be on disk for a moment longer.
         let end = row.and_then(|row| row.meta.expires());

@@ -27,14 +27,25 @@ impl Desk<'_> {
         }
     }
 
-    /// No more is charged for a peer than it may bring.
-    pub(super) fn inbound(&self, no: SiteNo) -> Check {
+    /// What may be more than a limit that was lowered: what was charged, and what was kept or let come.
+    pub(super) fn usage_before(&self) -> (u64, u64) {
+        let disk = &self.site.disk;
+        let coming = disk.incoming.values().filter(|row| row.shard.is_none()).count() as u64;
+        let usage = (disk.meta(MetaName::UsedBytes), disk.meta(MetaName::Segments) + coming);
+        if self.site.past.reloaded { usage } else { (0, 0) }
+    }
+
+    /// No more is charged for a peer than it may bring, or than was before the quota was lowered.
+    pub(super) fn inbound(&self, no: SiteNo, before: Option<u64>) -> Check {
         let held = self.site.disk.counters.get(&(no, consign_core::ledger::rows::INBOUND));
         let held = held.map_or(0, |row| row.bytes);
         let name = self.site.peer(no);
-        let quota = self.site.config.peers.iter().find(|peer| peer.name == name);
-        let most = quota.and_then(|peer| peer.inbound_quota).unwrap_or(u64::MAX);
-        demand(held <= most, "I10", None, || {
+        let most = self.site.most(|config| {
+            let quota = config.peers.iter().find(|peer| peer.name == name);
+            quota.and_then(|peer| peer.inbound_quota).unwrap_or(u64::MAX)
+        });
+        let eased = self.site.past.reloaded && before.is_some_and(|before| held <= before);
+        demand(held <= most || eased, "I10", None, || {
             format!("{held} bytes of {name} are charged, {most} are the limit")
         })
     }

@@ -16,15 +16,15 @@
 //! | I2 | each batch: required and Acked deliveries, `counters`, `segments`, `owed`, `due`, `inflight`, `handed`, `unmet`, dead letters agree; a new segment is owed to everybody it is for; what is removed may be, is recorded, and leaves its receipts. Each look, over all sites: whatever was accepted or acknowledged for a destination has arrived, is owed or dead at somebody who holds it, or was let go by a record |
 //! | I3 | a delivery becomes Acked: the ACK came in the claiming epoch, and its sender held the segment then; behind a hop, its receipt came and the site itself has had it (R4); at rest, it still does, unless it let it go |
 //! | I4 | each row of a delivery, against a table of edges |
-//! | I5 | each row of a shard, against a table of edges with what each needs: a lease or grace that is over, an ack that was really said, a generation; `by_node`, `shard_deadlines`, `buffer_id` and content of every shard a batch touches |
+//! | I5 | each row of a shard, against a table of edges with what each needs: a lease or grace that is over, an ack that was really said, the end of its own fetch (P4), a generation; `by_node`, `shard_deadlines`, `buffer_id` and content of every shard a batch touches |
 //! | I6 | each row of a delivery: attempts, budget, and whether its cause has really happened; an OFFER leaves |
-//! | I7 | a claim, an OFFER: one in flight, durable, of this session, offered once; or for a WANT, to who had it before |
+//! | I7 | a claim, an OFFER: one in flight, durable, of this session, for a peer that is configured, offered once; or for a WANT, to who had it before |
 //! | I8 | HELLO, claims, ACKs, and every failure that blames an answer: epochs are durable and new, answers came in the claim's |
 //! | I9 | each batch: the relayed marker is set by the ACK that meets the condition, never before; what is evicted was relayed, is not for this site by any offer (R1), and is remembered; what is released was delivered to everybody or given out (R3); what expires has. *already_relayed* leaves only for what is remembered of this accept or a later one, or has come round (R2) |
 //! | I10 | each batch: `used_bytes` is content + reservations + doomed files, within the limits. Deep: so is what each peer is charged for |
 //! | I11 | a segment becomes durable: its content has its digest and is what was handed in; an OFFER says what is kept |
-//! | I12 | each row of a token: minted under a number never given before, used once, in its time, in one commit with its shard and a nonce of its node; whoever is served shows the token first, and is who it is for |
-//! | I13 | each nonce that is written, each signed request that is answered: none twice, none forged |
+//! | I12 | each row of a token: minted for a node that is not revoked, under a number never given before, used once, in its time, in one commit with its shard and a nonce of its node; whoever is served shows the token first, and is who it is for |
+//! | I13 | each nonce that is written, each signed request that is answered: none twice, none forged, none with a key that was revoked before it was made; so with tokens of clients |
 //! | I16 | files against `blobs`, `incoming`, `doomed`, `owners`, `digests`, `sources`; a file begins after its row and ends before it |
 //! | I17 | nothing owed is removed; start-up ends once, finds what D held, and has ended at rest |
 //! | I18 | no row lies after the high water of effective time, no clock goes back, nothing expires early by its own clock |
@@ -46,24 +46,31 @@
 //! Not here: I14 and I15 (identities and certificates are the network's), I20 (LMDB's readers: a property of
 //! `storage-lmdb`), I27 otherwise (parsers: their own tests), I29 (the trace hash is the run's).
 //!
+//! A configuration that changes while a site runs is one of a sequence (`rules`): each decision is judged by the one
+//! that held when it was made, and by the two around the change where a batch may hold decisions of both.
+//!
 //! What the simulator itself destroys ([`Seen::Damaged`]) is excused, and only that: the content or row that
 //! was hit, with what follows from it. That must be told: a dead letter, a row that is set aside. After
 //! [`Damage::Rollback`] nothing of a site is judged until the next deep check, which takes the rows it finds
 //! for what is known.
 
+mod allowed;
 mod batch;
 mod content;
 mod custody;
 mod deep;
 mod disk;
 mod edges;
+mod fetches;
 mod frames;
 mod keep;
 mod pickup;
+mod promised;
 mod receipts;
 mod removal;
 mod repair;
 mod rows;
+mod rules;
 mod settle;
 mod shards;
 mod sights;
@@ -82,7 +89,6 @@ use consign_core::config::Config;
 use consign_core::id::{BlobNo, Epoch, SegmentId, SiteNo};
 use consign_core::ledger::rows::State;
 use consign_core::ledger::rows_pickup::{ShardRow, ShardState};
-use consign_core::session::Accepted;
 use consign_core::store::Snapshot;
 use consign_core::wire::Frame;
 
@@ -95,7 +101,7 @@ use crate::sim::seen::{Damage, Seen, SiteIx};
 use crate::sim::time::Micros;
 use site::{Holds, Site};
 use story::{Event, Handed, Stories};
-use violation::{Broken, Check, broken, demand};
+use violation::{Broken, Check, broken};
 
 /// An ACK that was sent while the segment was held: sender, receiver, segment, epoch.
 type Ack = (SiteIx, SiteIx, SegmentId, Epoch);
@@ -158,13 +164,13 @@ impl Audit {
         checked.map_err(|broken| self.violation(site, *broken))
     }
 
-    /// A site goes by another configuration from its next start on: only limits may differ.
+    /// A site goes by another configuration from its next start on.
     ///
     /// # Panics
     /// When the site was never born.
     pub fn configured(&mut self, site: SiteIx, config: &Config) {
         let site = self.sites.get_mut(&site).expect("a site is born before anything happens there");
-        site.config = config.clone();
+        site.starts_with(config.clone());
     }
 
     /// Compares what is known of a site with the rows and files that are there, and all rows with each
@@ -320,6 +326,17 @@ impl Desk<'_> {
         match seen {
             Seen::Born { .. } | Seen::Turned { .. } => Ok(()),
             Seen::Started { boot } => self.started(*boot),
+            Seen::Opened(conn) => {
+                let link = self.site.links.get(*conn);
+                (link.born, link.ack_timeout) = (self.at, Some(self.site.config.ack_timeout));
+                Ok(())
+            }
+            Seen::Reconfigured { config, handed } => {
+                self.world.totals.reloads += 1;
+                self.site.goes_on_with(self.at, (*config).clone(), handed.0);
+                self.tell_of_site("goes by another configuration from now on".into());
+                Ok(())
+            }
             Seen::Stopping => {
                 self.site.life.stopping = true;
                 self.tell_of_site("is asked to stop".into());
@@ -356,6 +373,14 @@ impl Desk<'_> {
             Seen::FrameArrived { peer, conn, frame } => self.arrived(*peer, *conn, frame),
             Seen::Note(note) => self.note(note),
             Seen::Pickup(sight) => self.sight(sight),
+            Seen::Serving { conn, redemption } => {
+                self.site.pickup.fetches.begins(*conn, *redemption);
+                Ok(())
+            }
+            Seen::FetchOver { conn, end } => {
+                self.site.pickup.fetches.over(*conn, *end);
+                Ok(())
+            }
         }
     }
 
@@ -373,6 +398,9 @@ impl Desk<'_> {
             Seen::Damaged(damage) => self.damaged(damage),
             Seen::Died(death) => return self.died(*death),
             Seen::Operated(word) => drop(self.site.acts.insert((*word).to_string())),
+            Seen::Reconfigured { config, handed } => {
+                self.site.goes_on_with(self.at, (*config).clone(), handed.0);
+            }
             Seen::Started { boot } => {
                 self.site.life.running = true;
                 self.site.life.boot = *boot;
@@ -394,71 +422,6 @@ impl Desk<'_> {
             }
         }
         self.tell_of_site(format!("{damage:?} is destroyed"));
-    }
-
-    /// A local client is told that its segment is safe.
-    fn queued(&mut self, accepted: &Accepted) -> Check {
-        self.world.totals.queued += 1;
-        let id = accepted.id;
-        self.tell(&id, Event::Queued);
-        demand(self.site.life.running, "I30", Some(id), || "it takes, and does not run".into())?;
-        let seq = accepted.seq;
-        // It was, and went its way before the client heard of it.
-        let gone = self.site.removed.get(&id).is_some_and(|removed| *removed >= seq);
-        if let (Holds::No(why), false) = (self.site.holds(&id), gone) {
-            return Err(broken("I1", Some(id), format!("a client is told that it is safe: {why}")));
-        }
-        let right = self.site.id(seq) == Some(id) || self.site.harm.segment(seq);
-        demand(right, "I1", Some(id), || {
-            format!("a client is told that it is number {seq}, which is another")
-        })?;
-        let Accepted { added, queued, delivered, dead, .. } = accepted;
-        if gone {
-            return Ok(());
-        }
-        let names = added.iter().chain(queued).chain(delivered).chain(dead);
-        let names: Vec<&str> = names.map(String::as_str).collect();
-        self.promises(id, &names);
-        let told = [
-            (added, None),
-            (queued, None),
-            (delivered, Some(State::Acked)),
-            (dead, Some(State::Deadletter)),
-        ];
-        for (names, state) in told {
-            for name in names {
-                let no = self.site.disk.number_of(name);
-                let found = no.and_then(|no| self.site.disk.deliveries.get(&(seq, no)));
-                let right = found.is_some_and(|row| state.is_none_or(|state| row.state == state));
-                let excused = no.is_some_and(|no| {
-                    // It was, and somebody has it tried again since, in the batch of the answer.
-                    let revived =
-                        state == Some(State::Deadletter) && self.site.revived.contains(&(seq, no));
-                    let settled = self.site.settled.contains(&(seq, no));
-                    revived || settled || self.site.excuses(seq, no)
-                });
-                demand(right || excused, "I1", Some(id), || {
-                    let found = found.map(|row| row.state);
-                    format!("a client is told of {name}: {state:?}, on disk it is {found:?}")
-                })?;
-            }
-        }
-        Ok(())
-    }
-
-    /// It has said that a segment will be brought to these sites; what an operator has called off since
-    /// it was decided does not count.
-    fn promises(&mut self, id: SegmentId, names: &[&str]) {
-        let site = &*self.site;
-        let seq = site.disk.ids.get(&id).or_else(|| site.newest.get(&id)).copied();
-        let called_off = |name: &str| {
-            let pair = seq.zip(site.disk.number_of(name));
-            pair.is_some_and(|pair| {
-                site.settled.contains(&pair) && !site.disk.deliveries.contains_key(&pair)
-            })
-        };
-        let stand: Vec<&str> = names.iter().copied().filter(|name| !called_off(name)).collect();
-        self.world.promise(self.ix, id, stand.into_iter());
     }
 
     fn tell(&mut self, id: &SegmentId, event: Event) {

@@ -7,13 +7,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use consign_core::config::BufferConfig;
 use consign_core::id::{BlobNo, BodyNo, Sha256Digest, SiteNo};
 use consign_core::ledger::keys_pickup::ShardKey;
 use consign_core::ledger::rows::{Body, IncomingRow, SHARDS};
 use consign_core::ledger::rows_pickup::{ShardRow, ShardState};
 
 use super::Desk;
+use super::allowed::Allowed;
 use super::batch::Touched;
+use super::fetches::Fetches;
 use super::rows::Name as Whole;
 use super::shards::{Name, Nonce, Row, ended, owns};
 use super::violation::{Check, demand};
@@ -57,6 +60,10 @@ pub(super) struct Shards {
     pub used: BTreeSet<u64>,
     /// Nonces that were ever spent.
     pub spent: BTreeSet<Nonce>,
+    /// Who may.
+    pub allowed: Allowed,
+    /// Fetches on the wire.
+    pub fetches: Fetches,
     /// When shards have become RELAY_BUFFERED last.
     pub owed_since: BTreeMap<ShardKey, Micros>,
 }
@@ -123,7 +130,8 @@ impl Desk<'_> {
             }
             Row::Token(hash, row) => self.put_token(hash, row, t)?,
             Row::Nonce(nonce, row) => self.put_nonce(nonce, row, t)?,
-            Row::Node(..) | Row::Client(..) => {}
+            Row::Node(id, row) => self.site.pickup.allowed.node(self.at, id, row),
+            Row::Client(name, row) => self.site.pickup.allowed.client(self.at, name, row),
         }
         self.site.disk.pickup.set(row);
         Ok(())
@@ -164,7 +172,7 @@ impl Desk<'_> {
         demand(is_edge(Some(old.state), None), "I5", None, || {
             format!("{} is removed in state {}", show(shard), old.state)
         })?;
-        let keep = millis(self.site.config.buffer.keep_history);
+        let keep = self.site.least(|config| millis(config.buffer.keep_history));
         let (now, until) = (self.site.clock.now.wall.0, old.since.saturating_add(keep));
         demand(!ended(old.state) || until <= now, "I5", None, || {
             format!("the history of {} goes at {now}, and is to be kept until {until}", show(shard))
@@ -266,15 +274,15 @@ impl Desk<'_> {
     /// What a client was promised is given up only when its time is over, or after so many pickups.
     fn may_give_up(&mut self, shard: &ShardKey, old: Option<&ShardRow>, new: &ShardRow) -> Check {
         let Some(old) = old else { return Ok(()) };
-        let buffer = &self.site.config.buffer;
+        let rules = |of: fn(&BufferConfig) -> u64| self.site.least(|config| of(&config.buffer));
+        let grace = rules(|buffer| millis(buffer.upload_grace));
+        let pickups = rules(|buffer| u64::from(buffer.max_pickups));
         let over = match old.state {
             ShardState::Created => old.slot_expires_at.is_some_and(|at| at <= new.since),
-            ShardState::Uploading => {
-                old.progress_at.saturating_add(millis(buffer.upload_grace)) <= new.since
-            }
+            ShardState::Uploading => old.progress_at.saturating_add(grace) <= new.since,
             ShardState::RelayBuffered => old.expires_at.is_some_and(|at| at <= new.since),
             ShardState::NodeReceiving => {
-                new.failed_acks >= buffer.max_pickups
+                u64::from(new.failed_acks) >= pickups
                     && self.world.quay.has_acked(self.ix, old.redemption, false)
             }
             ShardState::NodeVerified | ShardState::NodeStored | ShardState::RelayCleanup => false,
@@ -313,31 +321,16 @@ impl Desk<'_> {
             format!("{} has come back for the {}th time", show(shard), new.entries)
         })?;
         if let Some(old) = was {
-            // Its fetch was whole: only long silence takes it back, and an ack (P4).
-            let whole = old.state == ShardState::NodeReceiving
-                && self.world.quay.has_acked(self.ix, old.redemption, true);
-            let grace = millis(self.site.config.buffer.transit_grace);
-            let silent = old.progress_at.saturating_add(grace) <= new.since;
-            demand(!whole || silent || new.failed_acks > old.failed_acks, "I5", None, || {
-                format!("{} is taken back from {}, which has it whole", show(shard), old.redemption)
-            })?;
-            let said = self.world.quay.has_acked(self.ix, old.redemption, false);
-            let counted = new.failed_acks > old.failed_acks;
-            return demand(!counted || said, "I5", None, || {
-                format!(
-                    "{} counts a failed ack of {}, and there was none",
-                    show(shard),
-                    old.redemption
-                )
-            });
+            return self.taken_back(shard, old, new);
         }
         let handed = new.sha256.is_some_and(|sha| self.world.quay.was_handed(self.ix, shard, sha));
         demand(handed, "I11", None, || {
             format!("{} is kept as {new:?}, which nobody has handed in", show(shard))
         })?;
-        let lease = new.since.saturating_add(millis(self.site.config.buffer.ttl));
-        demand(new.expires_at == Some(lease), "I18", None, || {
-            format!("the lease of {} ends at {:?} instead of {lease}", show(shard), new.expires_at)
+        let lease = |ttl: Duration| Some(new.since.saturating_add(millis(ttl)));
+        let right = self.site.rules().any(|config| new.expires_at == lease(config.buffer.ttl));
+        demand(right, "I18", None, || {
+            format!("the lease of {} from {} ends at {:?}", show(shard), new.since, new.expires_at)
         })?;
         self.site.pickup.kept.extend(new.sha256.map(|sha| (shard.clone(), sha)));
         Ok(())

@@ -4,12 +4,13 @@
 //! as a RECEIPT, which every site on the way has on disk before it says so or confirms it.
 
 use consign_core::code::Cause;
-use consign_core::id::SegmentId;
+use consign_core::id::{SegmentId, SiteNo};
 use consign_core::ledger::rows::{DeliveryRow, State};
 use consign_core::wire::{Receipt, ReceiptOutcome};
 
 use super::Desk;
 use super::edges::Step;
+use super::rules;
 use super::site::Answer;
 use super::violation::{Check, demand};
 use crate::sim::seen::SiteIx;
@@ -26,11 +27,10 @@ impl Desk<'_> {
     /// It stays Inflight: a hop has custody from now on, and nothing else changes.
     pub(super) fn handed_on(&self, step: &Step<'_>, old: &DeliveryRow, new: &DeliveryRow) -> Check {
         let name = self.site.peer(step.no);
-        let via = self.site.hop(&name).and_then(|via| self.site.disk.number_of(via));
+        let via = self.ways(&name);
         let custody = new.custody;
         let right = old.custody.is_none()
-            && custody.is_some_and(|hop| hop != step.no.0)
-            && custody == via.map(|hop| hop.0);
+            && custody.is_some_and(|hop| hop != step.no.0 && via.contains(&SiteNo(hop)));
         let kept = DeliveryRow { custody, since: new.since, refused: 0, ..old.clone() } == *new;
         self.must(right && kept, "I4", step, || {
             format!("it stays Inflight and changes: {old:?} to {new:?}, by way of {via:?}")
@@ -50,9 +50,9 @@ impl Desk<'_> {
         let name = self.site.peer(step.no);
         if new.state == State::Failed {
             // Its site has another hop now: it is sent anew, at nobody's cost.
-            let via = self.site.hop(&name).and_then(|via| self.site.disk.number_of(via));
+            let via = self.ways(&name);
             let restart = new.custody.is_none() && new.last_error == Cause::Restart.number();
-            let elsewhere = via.is_some_and(|via| via.0 != hop);
+            let elsewhere = via.iter().any(|via| via.0 != hop);
             return self.must(restart && elsewhere, "I4", step, || {
                 format!("a hop has it, and it becomes {new:?}, by way of {via:?}")
             });
@@ -80,6 +80,12 @@ impl Desk<'_> {
         self.must(heard || !self.world.taps, "I3", step, || {
             format!("it is {:?} of {cause}, and the hop has said no such thing", new.state)
         })
+    }
+
+    /// Hops that lead to a site.
+    fn ways(&self, name: &str) -> Vec<SiteNo> {
+        let rules = self.site.rules().filter_map(|config| rules::hop(config, name));
+        rules.filter_map(|via| self.site.disk.number_of(via)).collect()
     }
 
     /// The destination has had it: nobody else can say so for it (R4).

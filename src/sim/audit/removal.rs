@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use consign_core::code::Refusal;
+use consign_core::config::Config;
 use consign_core::id::{BodyNo, SegmentId, Seq, SiteNo};
 use consign_core::ledger::rows::{Body, DeliveryRow, MetaName, SegmentRow, State};
 use consign_core::ledger::rows_upkeep::{AuditRow, ExportState, ReceiptRow, RememberedRow};
@@ -207,8 +208,8 @@ impl Desk<'_> {
             State::Acked => {
                 let over = gone.receipts.iter().any(|(s, n, _)| (s, n) == (seq, no));
                 // … or was a moment before.
-                let keep = u64::try_from(self.site.config.keep_receipts.as_millis());
-                let end = delivery.since.saturating_add(keep.unwrap_or(u64::MAX));
+                let keep = self.site.least(|config| millis(config.keep_receipts));
+                let end = delivery.since.saturating_add(keep);
                 over || end <= self.site.clock.now.wall.0
                     || self.site.disk.receipts.contains_key(&(*seq, *no))
             }
@@ -228,7 +229,7 @@ impl Desk<'_> {
     fn evicted(&self, seq: Seq, row: &SegmentRow, reason: &str) -> Check {
         let site = &*self.site;
         let id = Some(row.id);
-        demand(site.config.evict_on_relay, "I9", id, || {
+        demand(site.rules().any(|config| config.evict_on_relay), "I9", id, || {
             "it is evicted, and nothing is to be".into()
         })?;
         let own = &site.config.name;
@@ -242,11 +243,12 @@ impl Desk<'_> {
                 row.to, row.origin
             )
         })?;
-        demand(self.condition(row), "I9", id, || {
+        demand(self.was_met(row), "I9", id, || {
             format!("it is evicted with {} of {} Acked", row.acked, row.required)
         })?;
         let high = site.disk.meta(MetaName::TimeHigh);
-        let from = row.relayed_at.map(|at| at.saturating_add(millis(site.config.keep_relayed)));
+        let keep = site.least(|config| millis(config.keep_relayed));
+        let from = row.relayed_at.map(|at| at.saturating_add(keep));
         let over = from.is_some_and(|from| from <= high);
         demand(
             over || (site.short && reason == "space" && row.relayed_at.is_some()),
@@ -280,7 +282,7 @@ impl Desk<'_> {
         })?;
         let high = site.disk.meta(MetaName::TimeHigh);
         let last = of.iter().map(|d| d.row.since).max().unwrap_or(0).max(row.accepted_at);
-        let until = last.saturating_add(millis(site.config.keep));
+        let until = last.saturating_add(site.least(|config| millis(config.keep)));
         let until = if row.let_go.is_some() { 0 } else { until };
         demand(until <= high || (site.short && reason == "space"), "I9", id, || {
             format!("it is released at {high}, and is to be kept until {until}")
@@ -355,7 +357,8 @@ impl Desk<'_> {
         no: SiteNo,
         claim: Option<&Claim>,
     ) -> Check {
-        let direct = self.site.config.peers.iter().any(|peer| peer.name == name);
+        let is_peer = |config: &Config| config.peers.iter().any(|peer| peer.name == name);
+        let direct = self.site.rules().any(is_peer);
         demand(direct, "I4", Some(id), || {
             format!("delivery to {name} is removed, and {name} itself never answers here")
         })?;
@@ -379,7 +382,8 @@ impl Desk<'_> {
         if asked || gone.segment(seq).is_some() || self.site.excuses(seq, no) {
             return Ok(());
         }
-        let until = at.saturating_add(millis(self.site.config.keep_deadletter));
+        let keep = self.site.least(|config| millis(config.keep_deadletter));
+        let until = at.saturating_add(keep);
         let high = disk.meta(MetaName::TimeHigh);
         let recorded = id.is_some_and(|id| gone.record(&id.to_string(), &["purge"]).is_some());
         demand(until <= high && recorded, "I31", id, || {
@@ -390,11 +394,14 @@ impl Desk<'_> {
 
     /// Memory and records are bounded by age and number, and the oldest go first.
     fn memory_gone(&self, gone: &Removals) -> Check {
-        let (disk, config) = (&self.site.disk, &self.site.config);
+        let disk = &self.site.disk;
+        let remember_for = self.site.least(|config| millis(config.remember_for));
+        let remember_max = self.site.least(|config| config.remember_max);
+        let audit_max = self.site.least(|config| config.audit_max);
         let high = disk.meta(MetaName::TimeHigh);
         for (id, row, count) in &gone.memory {
-            let old = row.evicted_at.saturating_add(millis(config.remember_for)) <= high;
-            let many = *count as u64 > config.remember_max;
+            let old = row.evicted_at.saturating_add(remember_for) <= high;
+            let many = *count as u64 > remember_max;
             // It is here again, or was evicted once more.
             let anew = disk.ids.contains_key(id) || disk.remembered.contains_key(id);
             demand(old || many || anew, "I9", Some(*id), || {
@@ -402,7 +409,7 @@ impl Desk<'_> {
             })?;
         }
         for (number, count) in &gone.old_records {
-            let many = *count as u64 > config.audit_max;
+            let many = *count as u64 > audit_max;
             let first = disk.audit.keys().next().is_none_or(|first| first > number);
             demand(many && first, "I31", None, || {
                 format!("record {number} goes, one of {count}, and is the oldest: {first}")

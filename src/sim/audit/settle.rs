@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use consign_core::code::Cause;
-use consign_core::config::SuccessCondition;
+use consign_core::config::{Config, SuccessCondition};
 use consign_core::id::{BlobDigest, BlobNo, BodyNo, SegmentId, Seq, SiteNo};
 use consign_core::ledger::keys::{self, DueKey};
 use consign_core::ledger::keys_upkeep::{self, ExpiryKind};
@@ -20,7 +20,15 @@ use super::Desk;
 use super::batch::Touched;
 use super::disk::{Tally, due_key, waits};
 use super::rows::Name;
+use super::rules::{hop, wanted};
 use super::violation::{Check, demand};
+
+/// When a segment is relayed: a named destination is always needed; of all peers one is enough if
+/// the configuration says so; nobody at all is never enough.
+fn meets(row: &SegmentRow, condition: SuccessCondition) -> bool {
+    let one = matches!(row.to, Destinations::All) && condition == SuccessCondition::OnePeer;
+    if one { row.acked > 0 } else { row.required > 0 && row.acked >= row.required }
+}
 
 impl Desk<'_> {
     /// The end of a batch.
@@ -53,12 +61,15 @@ impl Desk<'_> {
         for (seq, required) in &t.acked {
             self.met(*seq, *required)?;
         }
+        for seq in &t.relayed {
+            self.is_relayed_now(*seq)?;
+        }
         t.counters.sort_unstable();
         t.counters.dedup();
         for key in &t.counters {
-            self.counter(*key)?;
+            self.counter(*key, t.inbound.get(&key.0).copied())?;
         }
-        self.usage()?;
+        self.usage(t.usage)?;
         for blob in &t.blobs {
             self.blob(*blob)?;
         }
@@ -153,7 +164,7 @@ impl Desk<'_> {
             let (r, a) = told;
             format!("{r} required and {a} Acked by its row, {required} and {acked} by deliveries")
         })?;
-        let met = self.condition(row);
+        let met = self.was_met(row);
         demand(met || row.relayed_at.is_none(), "I9", id, || {
             format!("it counts as relayed with {acked} of {required} Acked")
         })?;
@@ -179,18 +190,28 @@ impl Desk<'_> {
         Ok(())
     }
 
-    /// When a segment is relayed: a named destination is always needed; of all peers one is enough if
-    /// the configuration says so; nobody at all is never enough.
-    pub(super) fn condition(&self, row: &SegmentRow) -> bool {
-        let one = matches!(row.to, Destinations::All)
-            && self.site.config.success_condition == SuccessCondition::OnePeer;
-        if one { row.acked > 0 } else { row.required > 0 && row.acked >= row.required }
+    /// Whether a segment that counts as relayed was so by any condition that ever held here.
+    pub(super) fn was_met(&self, row: &SegmentRow) -> bool {
+        let one = self.site.has_needed_one_peer() && meets(row, SuccessCondition::OnePeer);
+        one || meets(row, SuccessCondition::AllPeers)
+    }
+
+    /// It counts as relayed since this batch, by a condition that held then.
+    fn is_relayed_now(&self, seq: Seq) -> Check {
+        let Some(row) = self.site.disk.segments.get(&seq) else { return Ok(()) };
+        let met = self.site.rules().any(|config| meets(row, config.success_condition));
+        // The same batch may have added a destination.
+        let still = row.relayed_at.is_some() && !self.site.is_harmed(seq);
+        demand(met || !still, "I9", Some(row.id), || {
+            format!("it counts as relayed now, with {} of {} Acked", row.acked, row.required)
+        })
     }
 
     /// The ACK that meets the condition sets the marker.
     fn met(&self, seq: Seq, required: u32) -> Check {
         let Some(row) = self.site.disk.segments.get(&seq) else { return Ok(()) };
-        let owes = row.relayed_at.is_none() && row.required == required && self.condition(row);
+        let met = self.site.rules().all(|config| meets(row, config.success_condition));
+        let owes = row.relayed_at.is_none() && row.required == required && met;
         demand(!owes, "I9", Some(row.id), || {
             format!("{} of {required} are Acked, and it does not count as relayed", row.acked)
         })
@@ -217,7 +238,7 @@ impl Desk<'_> {
         self.owed_as_taken(seq, to, &from, row)?;
         if let (Destinations::Named(names), 0) = (to, row.from) {
             let own = &self.site.config.name;
-            let known = |n: &String| n == own || self.site.hop(n).is_some();
+            let known = |n: &String| n == own || self.site.rules().any(|c| hop(c, n).is_some());
             let stranger = names.iter().find(|name| !known(name));
             demand(stranger.is_none(), "I2", id, || {
                 format!("it is accepted for {stranger:?}, whom nobody serves")
@@ -237,19 +258,30 @@ impl Desk<'_> {
     /// batch: the row's origin is then this site, and who the offer named as origin has it and is
     /// owed nothing.
     fn owed_as_taken(&self, seq: Seq, to: &Destinations, from: &str, row: &SegmentRow) -> Check {
-        let judged = self.owes(seq, to, from, &row.origin);
+        let owes = |origin: &str| {
+            let judged = self.site.rules().map(|config| self.owes(config, seq, to, from, origin));
+            judged.reduce(Check::or).unwrap_or(Ok(()))
+        };
+        let judged = owes(&row.origin);
         let both = row.from != 0 && row.origin.is_empty();
         let mut origins = self.world.stories.origins(&row.id).map(|ix| self.name_of(ix));
-        if both && origins.any(|origin| self.owes(seq, to, from, &origin).is_ok()) {
+        if both && origins.any(|origin| owes(&origin).is_ok()) {
             return Ok(());
         }
         judged
     }
 
     /// A segment is owed to every peer that it must go to from here, and to nobody it is not for.
-    pub(super) fn owes(&self, seq: Seq, to: &Destinations, from: &str, origin: &str) -> Check {
+    pub(super) fn owes(
+        &self,
+        config: &Config,
+        seq: Seq,
+        to: &Destinations,
+        from: &str,
+        origin: &str,
+    ) -> Check {
         let disk = &self.site.disk;
-        for name in self.site.wanted(to, from, origin) {
+        for name in wanted(config, to, from, origin) {
             let owed = disk.number_of(name).is_some_and(|no| {
                 disk.deliveries.contains_key(&(seq, no))
                     || self.site.settled.contains(&(seq, no))
@@ -270,12 +302,12 @@ impl Desk<'_> {
     }
 
     /// Deliveries of one peer and state are as many as `counters` says.
-    pub(super) fn counter(&self, key: (SiteNo, u8)) -> Check {
+    pub(super) fn counter(&self, key: (SiteNo, u8), before: Option<u64>) -> Check {
         if self.site.harm.row(&Name::Counter(key.0, key.1)) {
             return Ok(());
         }
         if key.1 == INBOUND {
-            return self.inbound(key.0);
+            return self.inbound(key.0, before);
         }
         if key.1 >= SHARDS {
             return self.shards_counted(key);
@@ -288,22 +320,25 @@ impl Desk<'_> {
         })
     }
 
-    /// What is charged is what is kept, within the limits.
-    pub(super) fn usage(&self) -> Check {
-        let (disk, config) = (&self.site.disk, &self.site.config);
+    /// What is charged is what is kept, within the limits, or on its way there: what is charged when a limit is
+    /// lowered stays, and nothing comes on top.
+    pub(super) fn usage(&self, before: (u64, u64)) -> Check {
+        let disk = &self.site.disk;
         let (used, charged) = (disk.meta(MetaName::UsedBytes), self.site.charged);
         demand(i128::from(used) == charged, "I10", None, || {
             format!("{used} bytes are charged, {charged} are kept, reserved or to be removed")
         })?;
-        demand(used <= config.max_bytes, "I10", None, || {
-            format!("{used} bytes are charged, {} are the limit", config.max_bytes)
+        let most = self.site.most(|config| config.max_bytes);
+        demand(used <= most || used <= before.0, "I10", None, || {
+            format!("{used} bytes are charged, {most} are the limit")
         })?;
         let (told, held) = (disk.meta(MetaName::Segments), disk.segments.len() as u64);
         demand(told == held, "I2", None, || {
             format!("{told} segments are held by the counter, {held} by their rows")
         })?;
-        let most = config.max_segments.unwrap_or(u64::MAX);
-        demand(held <= most, "I10", None, || format!("{held} segments, {most} are the limit"))
+        let most = self.site.most(|config| config.max_segments.unwrap_or(u64::MAX));
+        let right = held <= most || held <= before.1;
+        demand(right, "I10", None, || format!("{held} segments, {most} are the limit"))
     }
 
     /// A file: its users, and whether it is still to be there.
@@ -331,7 +366,7 @@ impl Desk<'_> {
     pub(super) fn incoming(&self, blob: BlobNo) -> Check {
         let disk = &self.site.disk;
         let Some(row) = disk.incoming.get(&blob) else { return self.blob(blob) };
-        let ttl = self.site.config.partial_ttl;
+        let ttl = self.site.past.partial_ttl;
         let ttl = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         let latest = disk.meta(MetaName::TimeHigh).saturating_add(ttl);
         // Its shard has a deadline of its own.
@@ -403,14 +438,16 @@ impl Desk<'_> {
     fn in_turn(&self, mut t: Touched) -> Check {
         t.due.sort_unstable();
         // Of what goes to several sites by way of one hop, one has its turn, and the others go along.
-        let hop = |no: SiteNo| {
+        let hop = |config: &Config, no: SiteNo| {
             let name = self.site.peer(no);
-            self.site.hop(&name).map(str::to_string).unwrap_or(name)
+            hop(config, &name).map(str::to_string).unwrap_or(name)
         };
+        let one_way =
+            |a: SiteNo, b: SiteNo| self.site.rules().any(|config| hop(config, a) == hop(config, b));
         let all = std::mem::take(&mut t.claimed);
         let along = |key: &&DueKey| {
             let with = |other: &DueKey| {
-                other.seq == key.seq && other.peer != key.peer && hop(other.peer) == hop(key.peer)
+                other.seq == key.seq && other.peer != key.peer && one_way(other.peer, key.peer)
             };
             !all.iter().any(with)
         };

@@ -73,8 +73,9 @@ impl Desk<'_> {
                 self.world.quay.handed.insert((ix, shard, sha256));
                 Ok(())
             }
-            Sight::Kept { content, new, state, buffered } => {
+            Sight::Kept { content, new, state, buffered, token, asked } => {
                 self.world.totals.kept += u64::from(*new);
+                self.may_upload(*token, *asked)?;
                 self.kept(content, *state, *buffered)
             }
             Sight::Offset { content, offset, complete, state } => {
@@ -94,7 +95,10 @@ impl Desk<'_> {
             Sight::Notified { content, session, token, redemption } => {
                 self.notified(content, *session, *token, *redemption)
             }
-            Sight::Signed { node, nonce, forged, status } => {
+            Sight::Signed { node, nonce, forged, status, key, asked } => {
+                if !forged {
+                    self.may_sign(node, *key, *asked)?;
+                }
                 demand(!forged, "I13", None, || {
                     format!("a signature of {node} that is not right is answered {status}")
                 })?;
@@ -242,8 +246,7 @@ impl Desk<'_> {
         };
         let owed = self.site.pickup.owed_since.get(shard).copied().unwrap_or(Micros::FAR);
         let since = calm.max(session.since).max(owed);
-        let config = &self.site.config;
-        let most = SOON + config.backoff_max * 2 + config.buffer.token_ttl * 2;
+        let most = SOON + self.site.past.notified;
         let late = self.at > since.after(most) && !self.site.lost_content(row);
         let said = session.notified.contains(&(shard.clone(), row.redemption));
         demand(said || !late, "I24", None, || {

@@ -2,6 +2,7 @@
 //! flight.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use consign_core::config::Config;
 use consign_core::id::{BlobDigest, BlobNo, ConnId, Epoch, SegmentId, Seq, SiteNo, TransferNo};
@@ -13,8 +14,10 @@ use consign_core::wire::Wanted;
 use super::disk::{Disk, Tally};
 use super::pickup::Shards;
 use super::rows::Name;
+use super::rules::Past;
 use super::turn::Clock;
 use crate::sim::seen::SiteIx;
+use crate::sim::time::Micros;
 
 /// Connections that are remembered; older ones have long been over.
 const LINKS: usize = 256;
@@ -52,11 +55,17 @@ pub(super) struct Asked {
     pub origin_seq: u64,
     /// Whether it was held when the offer came.
     pub held: bool,
+    /// When it came.
+    pub at: Micros,
 }
 
 /// A connection with a peer.
 #[derive(Debug, Default)]
 pub(super) struct Link {
+    /// When it began.
+    pub born: Micros,
+    /// What its session was made with.
+    pub ack_timeout: Option<Duration>,
     /// The epoch that this site said HELLO with.
     pub mine: Option<Epoch>,
     /// The epoch that the peer said HELLO with.
@@ -81,6 +90,11 @@ pub(super) struct Links {
 impl Links {
     pub fn clear(&mut self) {
         *self = Links::default();
+    }
+
+    /// What the session of a connection was made with, if it is still known.
+    pub fn ack_timeout(&self, conn: ConnId) -> Option<Duration> {
+        self.open.get(&conn).and_then(|link| link.ack_timeout)
     }
 
     /// A connection, new or known.
@@ -170,6 +184,8 @@ pub(super) struct Life {
 #[derive(Debug)]
 pub(super) struct Site {
     pub config: Config,
+    /// What it went by before.
+    pub past: Past,
     pub life: Life,
     pub clock: Clock,
     pub disk: Disk,
@@ -231,8 +247,9 @@ pub(super) struct Site {
 
 impl Site {
     pub fn new(config: Config) -> Site {
-        Site {
-            config,
+        let mut site = Site {
+            config: Config::default(),
+            past: Past::default(),
             life: Life::default(),
             clock: Clock::default(),
             disk: Disk::default(),
@@ -264,7 +281,9 @@ impl Site {
             short: false,
             pickup: Shards::default(),
             pickup_harmed: false,
-        }
+        };
+        site.starts_with(config);
+        site
     }
 
     /// Takes the rows that are really there for what is known.
@@ -350,28 +369,5 @@ impl Site {
     pub fn excuses(&self, seq: Seq, site: SiteNo) -> bool {
         (!self.set_aside.is_empty() && self.set_aside.contains(&(seq, site)))
             || (!self.harm.rows.is_empty() && self.harm.delivery(seq, site))
-    }
-
-    /// The peer by way of which a name is reached: itself, or its route's.
-    pub fn hop<'n>(&'n self, name: &'n str) -> Option<&'n str> {
-        if self.config.peers.iter().any(|peer| peer.name == name) {
-            return Some(name);
-        }
-        let route = self.config.routes.iter().find(|route| route.to == name)?;
-        Some(&route.via)
-    }
-
-    /// Names that a segment must go to from here: peers, or by name also those behind one, but neither to
-    /// nor by way of the one it came from or the one where it began.
-    pub fn wanted(&self, to: &Destinations, from: &str, origin: &str) -> Vec<&str> {
-        let peers = self.config.peers.iter().map(|peer| peer.name.as_str());
-        let routed = self.config.routes.iter().map(|route| route.to.as_str());
-        let routed = routed.filter(|_| *to != Destinations::All);
-        let names = peers.chain(routed).filter(|name| to.addresses(name));
-        let open = |name: &&str| {
-            let hop = self.hop(name);
-            ![from, origin].iter().any(|not| *not == *name || Some(*not) == hop)
-        };
-        names.filter(open).collect()
     }
 }

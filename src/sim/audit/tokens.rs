@@ -33,7 +33,8 @@ impl Desk<'_> {
             demand(fresh && new.state == TokenState::Live, "I12", None, || {
                 format!("a token is minted as {new:?}, {next} is the next redemption")
             })?;
-            let ttl = millis(self.site.config.buffer.token_ttl);
+            self.is_served(shard.node(), "minted")?;
+            let ttl = self.site.most(|config| millis(config.buffer.token_ttl));
             return demand(new.expires_at <= now.saturating_add(ttl), "I18", None, || {
                 format!("a token is good until {} at {now}", new.expires_at)
             });
@@ -46,6 +47,8 @@ impl Desk<'_> {
         match new.state {
             TokenState::Live => Ok(()),
             TokenState::Redeemed => {
+                self.is_served(shard.node(), "used")?;
+                self.site.pickup.fetches.used(new.redemption);
                 t.pickup.redeemed.push((shard, new.redemption));
                 self.site.pickup.used.insert(new.redemption);
                 demand(since < old.expires_at && since <= now, "I12", None, || {

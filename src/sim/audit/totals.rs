@@ -29,6 +29,8 @@ pub struct Totals {
     pub halts: u64,
     /// Processes that drained and stopped.
     pub stops: u64,
+    /// Configurations that were taken while a site ran.
+    pub reloads: u64,
     /// Things that the simulator destroyed.
     pub damaged: u64,
     /// Rounds of all loops.
@@ -44,7 +46,7 @@ impl Totals {
     pub fn add(&mut self, more: &Totals) {
         let Totals { submitted, queued, refused, delivered, acks, dead, offers, .. } = more;
         let Totals { batches, rows, restarts, crashes, halts, stops, damaged, turns, .. } = more;
-        let Totals { kept, stored, .. } = more;
+        let Totals { kept, stored, reloads, .. } = more;
         for (sum, more) in [
             (&mut self.submitted, submitted),
             (&mut self.queued, queued),
@@ -59,6 +61,7 @@ impl Totals {
             (&mut self.crashes, crashes),
             (&mut self.halts, halts),
             (&mut self.stops, stops),
+            (&mut self.reloads, reloads),
             (&mut self.damaged, damaged),
             (&mut self.turns, turns),
             (&mut self.kept, kept),

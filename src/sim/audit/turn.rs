@@ -10,6 +10,7 @@ use consign_core::node::{Note, ReconcileSummary};
 use consign_core::time::{Instant, Now};
 
 use super::Desk;
+use super::fetches::Fetches;
 use super::site::{Holds, Site};
 use super::violation::{Check, demand};
 use crate::sim::seen::Death;
@@ -73,6 +74,7 @@ impl Desk<'_> {
         self.site.links.clear();
         self.site.unsaid.clear();
         self.site.short = false;
+        self.site.pickup.fetches = Fetches::default();
         // What D holds of content on its way in is what a new life may go on from.
         let Site { reached, disk, .. } = &mut *self.site;
         reached.clear();

@@ -45,6 +45,8 @@ pub struct Pickup {
     pub max_pickups: u32,
     /// Nodes that crash, per minute and node.
     pub crashes: u32,
+    /// Keys that are changed, and nodes and clients that are revoked and enrolled anew, per minute and site.
+    pub turns: u32,
     /// What clients and nodes do that they should not.
     pub tricks: Tricks,
 }
@@ -96,6 +98,7 @@ impl Pickup {
             window: 32,
             max_pickups: 20,
             crashes: 0,
+            turns: 0,
             tricks: Tricks {
                 failed: 0,
                 ignored: 0,
@@ -135,6 +138,8 @@ impl Pickup {
             window: *rng.pick(&[32, 32, 4, 1]),
             max_pickups: *rng.pick(&[20, 20, 3, 1]),
             crashes: share(rng, 500_000, 400_000),
+            // From a stream of its own: what else a seed draws stays as it is.
+            turns: share(&mut Rng::stream(seed, 12), 500_000, 2_000_000),
             tricks: Tricks {
                 failed: share(rng, 500_000, 150_000),
                 ignored: share(rng, 500_000, 150_000),
@@ -165,6 +170,7 @@ impl Pickup {
             shards: self.shards,
             large: self.large,
             crashes: self.crashes,
+            turns: self.turns,
             tricks: self.tricks,
             ..usual
         };
@@ -204,7 +210,8 @@ impl fmt::Display for Pickup {
         write!(f, " pickups={pickups} node_crashes={crashes}ppm failed={}ppm", t.failed)?;
         write!(f, " ignored={}ppm acks={}ppm races={}ppm", t.ignored, t.acks, t.races)?;
         write!(f, " forged={}ppm twice={}ppm", t.forged, t.twice)?;
-        write!(f, " contested={}ppm leave={}ppm", t.contested, t.leaves)
+        write!(f, " contested={}ppm leave={}ppm", t.contested, t.leaves)?;
+        write!(f, " revokes={}ppm", self.turns)
     }
 }
 

@@ -35,7 +35,8 @@ impl Task {
                 }
                 let (state, buffered) = (told.state, told.buffer_id.is_some());
                 let content = self.content();
-                shore.see(&Sight::Kept { content, new: status == 201, state, buffered });
+                let (new, token, asked) = (status == 201, self.token, self.asked_at);
+                shore.see(&Sight::Kept { content, new, state, buffered, token, asked });
                 // Once more, sometimes: the answer is the present state.
                 if shore.rng.chance(50_000) {
                     self.again(Step::Post, shore);

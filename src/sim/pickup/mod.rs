@@ -19,6 +19,7 @@ mod node;
 mod say;
 pub mod sight;
 mod socket;
+mod turns;
 mod upload;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -105,6 +106,8 @@ pub(super) struct Common {
     pub contested: BTreeSet<ShardKey>,
     /// Whether what a site reads of a partial upload may be other bytes than it wrote.
     pub reads_lie: bool,
+    /// Signatures that were made: for which key, and when.
+    pub claims: BTreeMap<[u8; 16], ([u8; 32], Micros)>,
     /// Tokens that others have heard of: by site, with the node they are for.
     pub leaked: VecDeque<(SiteIx, String, Token)>,
 }
@@ -151,6 +154,7 @@ pub struct Quay {
     rng: Rng,
     tricks: Tricks,
     sites: usize,
+    turned: turns::Turned,
 }
 
 impl Quay {
@@ -183,6 +187,7 @@ impl Quay {
             common: Common { reads_lie, ..Common::default() },
             rng,
             sites: options.sites,
+            turned: turns::Turned::new(seed),
         }
     }
 
@@ -207,6 +212,7 @@ impl Quay {
         self.net.heal(now);
         self.tricks = Tricks::default();
         self.options.crashes = 0;
+        self.options.turns = 0;
         for actor in &mut self.actors {
             actor.wake = now;
         }
@@ -365,6 +371,7 @@ impl World {
     pub(super) fn quay_weather(&mut self, times: u32) {
         if self.quay.is_on() {
             self.quay.weather(self.now, times);
+            self.quay_turns(times);
         }
     }
 }

@@ -6,7 +6,7 @@ use consign_core::id::Sha256Digest;
 use consign_core::ledger::keys_pickup::ShardKey;
 use consign_core::ledger::rows_pickup::AckStatus;
 use consign_core::pickup::message::{FromRelay, PendingNotify, ShardAck};
-use consign_core::pickup::sign::Claim;
+use consign_core::pickup::sign::{Claim, public_key};
 use consign_core::pickup::token::Token;
 
 use super::fetch::{Fetch, Kind, Notice, Step};
@@ -36,6 +36,9 @@ struct Due {
 pub(super) struct Keeper {
     id: String,
     secret: [u8; 32],
+    public: [u8; 32],
+    /// Another key, from then on.
+    next: Option<(Micros, [u8; 32])>,
     /// It does not run before this.
     down: Micros,
     sockets: Vec<Socket>,
@@ -55,6 +58,8 @@ impl Keeper {
         Keeper {
             id: node_id(site, number),
             secret: key(seed, site, number),
+            public: public_key(&key(seed, site, number)),
+            next: None,
             down: Micros::ZERO,
             sockets: Vec::new(),
             redial: Micros::ZERO,
@@ -82,9 +87,17 @@ impl Keeper {
         (self.down, self.redial) = (until, until);
     }
 
+    /// It signs with another key from then on.
+    pub fn turn(&mut self, at: Micros, secret: [u8; 32]) {
+        self.next = Some((at, secret));
+    }
+
     pub fn run(&mut self, shore: &mut Shore<'_>, news: Option<News>) -> Micros {
         if shore.at < self.down {
             return self.down;
+        }
+        if let Some((_, secret)) = self.next.take_if(|(at, _)| *at <= shore.at) {
+            (self.secret, self.public) = (secret, public_key(&secret));
         }
         self.hear(news);
         self.run_sockets(shore);
@@ -117,7 +130,8 @@ impl Keeper {
         let mut i = 0;
         while i < self.sockets.len() {
             let mut heard = Vec::new();
-            let signer = Signer { node: &self.id, secret: &self.secret };
+            let (node, secret, public) = (&*self.id, &self.secret, self.public);
+            let signer = Signer { node, secret, public };
             let fine = self.sockets[i].run(&signer, shore, &mut heard);
             for heard in heard {
                 self.heard(i, heard, shore);
@@ -195,7 +209,9 @@ impl Keeper {
     fn signed(&self, claim: &Claim, forged: bool, status: u16, shore: &mut Shore<'_>) {
         if !matches!(status, 401 | 408 | 429 | 500..) {
             let (node, nonce) = (self.id.clone(), claim.nonce);
-            shore.see(&Sight::Signed { node, nonce, forged, status });
+            let made = shore.common.claims.get(&nonce).copied();
+            let (key, asked) = made.unwrap_or((self.public, shore.at));
+            shore.see(&Sight::Signed { node, nonce, forged, status, key, asked });
         }
     }
 
@@ -271,7 +287,8 @@ impl Keeper {
     fn run_fetches(&mut self, shore: &mut Shore<'_>) {
         let mut i = 0;
         while i < self.fetches.len() {
-            let signer = Signer { node: &self.id, secret: &self.secret };
+            let (node, secret, public) = (&*self.id, &self.secret, self.public);
+            let signer = Signer { node, secret, public };
             let step = self.fetches[i].run(&signer, shore);
             if matches!(step, Step::More) {
                 i += 1;

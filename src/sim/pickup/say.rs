@@ -25,6 +25,8 @@ pub(super) fn shard_fields(shard: &ShardKey, bearer: &str) -> Fields {
 pub(super) struct Signer<'a> {
     pub node: &'a str,
     pub secret: &'a [u8; 32],
+    /// The public half of it.
+    pub public: [u8; 32],
 }
 
 /// A signature for a request with that target; the clock of whoever signs is a little off.
@@ -42,6 +44,7 @@ pub(super) fn sign(shore: &mut Shore<'_>, signer: &Signer<'_>, target: &str) -> 
     let authority = shore.authority();
     let text = Signable { method: "GET", authority, target, timestamp, nonce, body: no_body() };
     let signature = text.sign(signer.secret);
+    shore.common.claims.insert(nonce, (signer.public, shore.at));
     Claim { node: signer.node.to_string(), timestamp, nonce, signature }
 }
 

@@ -4,6 +4,8 @@ use consign_core::id::Sha256Digest;
 use consign_core::ledger::keys_pickup::ShardKey;
 use consign_core::ledger::rows_pickup::ShardState;
 
+use crate::sim::time::Micros;
+
 /// A shard with its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
@@ -30,6 +32,10 @@ pub enum Sight {
         state: ShardState,
         /// Whether a `buffer_id` was told.
         buffered: bool,
+        /// SHA-256 of the token that the client has shown.
+        token: Sha256Digest,
+        /// When it has asked.
+        asked: Micros,
     },
     /// A client was told how far its upload is.
     Offset {
@@ -77,6 +83,10 @@ pub enum Sight {
         forged: bool,
         /// The answer.
         status: u16,
+        /// The public key that it was signed for.
+        key: [u8; 32],
+        /// When.
+        asked: Micros,
     },
     /// A fetch was answered with content.
     Served {

@@ -7,6 +7,7 @@ use consign_core::http::{Client, Payload, Reply, ReplyHead};
 use consign_core::id::{BlobDigest, Sha256Digest};
 use consign_core::ledger::keys_pickup::ShardKey;
 use consign_core::pickup::digest::{CONTENT_DIGEST, REPR_DIGEST, field};
+use consign_core::pickup::token::Token;
 
 use super::draw::{LONGEST, Pickup};
 use super::line::{Came, Line};
@@ -53,6 +54,9 @@ pub(super) struct Task {
     pub(super) not_before: Micros,
     /// The request is out.
     asked: bool,
+    /// When it went out, and what it showed.
+    pub(super) asked_at: Micros,
+    pub(super) token: Sha256Digest,
     /// Of the body, what this request brings, and what of that is written.
     part: std::ops::Range<usize>,
     chunked: bool,
@@ -78,7 +82,9 @@ impl std::fmt::Debug for Task {
 /// A client.
 #[derive(Debug)]
 pub(super) struct Uploader {
-    bearer: String,
+    bearer: Token,
+    /// Another one, from then on.
+    next: Option<(Micros, Token)>,
     jobs: VecDeque<Job>,
     task: Option<Task>,
     line: Option<Line>,
@@ -115,7 +121,8 @@ impl Uploader {
         }
         jobs.sort_by_key(|job| job.at);
         Uploader {
-            bearer: bearer(seed, site, client).text(),
+            bearer: bearer(seed, site, client),
+            next: None,
             jobs: jobs.into(),
             task: None,
             line: None,
@@ -128,7 +135,15 @@ impl Uploader {
         self.task.is_none() && self.jobs.is_empty()
     }
 
+    /// It has another token from then on.
+    pub fn turn(&mut self, at: Micros, token: Token) {
+        self.next = Some((at, token));
+    }
+
     pub fn run(&mut self, shore: &mut Shore<'_>, news: Option<News>) -> Micros {
+        if let Some((_, token)) = self.next.take_if(|(at, _)| *at <= shore.at) {
+            self.bearer = token;
+        }
         self.hear(news);
         self.begin(shore);
         if self.task.is_none() {
@@ -176,6 +191,8 @@ impl Uploader {
             step,
             not_before: shore.at,
             asked: false,
+            asked_at: shore.at,
+            token: self.bearer.hash(),
             part: 0..0,
             chunked: false,
             leaves_at: None,
@@ -205,7 +222,7 @@ impl Uploader {
             return;
         };
         if line.is_up() && !task.asked {
-            task.ask(&self.bearer, &mut self.http, line, shore);
+            task.ask(self.bearer, &mut self.http, line, shore);
         }
         if task.asked {
             task.pour(&mut self.http, line);
@@ -311,8 +328,9 @@ impl Task {
         self.not_before = shore.at;
     }
 
-    fn ask(&mut self, bearer: &str, http: &mut Client, line: &mut Line, shore: &mut Shore<'_>) {
-        let mut fields = shard_fields(&self.job.shard, bearer);
+    fn ask(&mut self, bearer: Token, http: &mut Client, line: &mut Line, shore: &mut Shore<'_>) {
+        let mut fields = shard_fields(&self.job.shard, &bearer.text());
+        (self.token, self.asked_at) = (bearer.hash(), shore.at);
         let whole = self.body.len();
         let (target, payload) = match self.step {
             Step::Slot => {

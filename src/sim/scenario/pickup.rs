@@ -6,6 +6,7 @@ use super::{Stage, Story, seconds};
 use crate::sim::net::{NetFaults, Topology};
 use crate::sim::pickup::draw::{Pickup, Tricks};
 use crate::sim::seen::Death;
+use crate::sim::swarm::Kind;
 use crate::sim::world::World;
 
 /// What is told here.
@@ -136,6 +137,8 @@ fn slow_fetches(stage: &mut Stage) -> Result<(), String> {
         pickup.tricks.races = 300_000;
     });
     stage.world.quay.net.faults = NetFaults { silences: 200_000, drips: 50_000, ..NetFaults::NONE };
+    // Threads come late: the end of a fetch may be told when the next one is under way.
+    stage.world.rates.set(Kind::Starved, 500_000);
     stage.pass(seconds(300));
     Ok(())
 }

@@ -19,7 +19,7 @@ use crate::id::{ConnId, Seq};
 use crate::ledger::keys_pickup::ShardKey;
 use crate::ledger::read::ReadRequest;
 use crate::ledger::read_scrub::{RawRow, ScrubItem};
-use crate::ledger::rows::{Body, Loss};
+use crate::ledger::rows::{Body, Loss, PlaceRow};
 use crate::ledger::rows_pickup::{ShardRow, ShardState};
 use crate::ledger::{Table, codec};
 use crate::node::remove::Act;
@@ -45,6 +45,8 @@ const END: u8 = 0xff;
 pub(in crate::node) struct ShardScrub {
     /// The last key that was looked at in this pass; empty at the beginning.
     after: Vec<u8>,
+    /// The one that was written down, and how many were in this pass.
+    kept: PlaceRow,
     /// The end of the page that is being looked at, and whether that is the end of the pass.
     page_end: (Vec<u8>, bool),
     /// What the store looks at, by the number that it was given.
@@ -57,10 +59,27 @@ pub(in crate::node) struct ShardScrub {
 }
 
 impl ShardScrub {
-    /// A pass comes to shards, or begins with them anew.
+    /// Where an earlier process has left off.
+    pub fn from(after: Vec<u8>) -> ShardScrub {
+        let kept = PlaceRow { value: 1, key: after.clone() };
+        let kept = if after.is_empty() { PlaceRow::default() } else { kept };
+        ShardScrub { after, kept, ..ShardScrub::default() }
+    }
+
+    /// A pass comes to shards.
     pub fn begin(&mut self) {
         self.after.clear();
         self.page.clear();
+    }
+
+    /// What is to be written down of where it is, if that is other than what was.
+    pub fn keep(&mut self) -> Option<PlaceRow> {
+        if self.kept.key == self.after {
+            return None;
+        }
+        let value = if self.after.is_empty() { 0 } else { self.kept.value.saturating_add(1) };
+        self.kept = PlaceRow { value, key: self.after.clone() };
+        Some(self.kept.clone())
     }
 
     /// Whatever was asked is void. `page` holds suspects: they are to be looked at all the same.
@@ -69,7 +88,7 @@ impl ShardScrub {
         if suspects {
             page.into_values().for_each(|(shard, _)| self.suspect(shard));
         }
-        self.begin();
+        self.after.clone_from(&self.kept.key);
     }
 
     /// A page is done; whether it was the last.

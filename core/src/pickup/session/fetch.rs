@@ -25,8 +25,9 @@ use crate::time::{Instant, Now};
 const PIECE: u64 = 256 << 10;
 /// Bytes that may wait for the socket before another piece is asked for.
 const AHEAD: usize = 256 << 10;
-/// Shortest time between two words of progress.
-const MOVED_EVERY: Duration = Duration::from_secs(1);
+/// Shortest time between two words of progress, and the longest that one is kept back: graces may be as short as a
+/// second.
+const MOVED_EVERY: Duration = Duration::from_millis(250);
 
 /// What became of a step.
 #[derive(Debug, PartialEq, Eq)]
@@ -99,9 +100,23 @@ impl Fetch {
         self.serve.redemption
     }
 
-    /// When it is broken off if nothing is taken before.
+    /// When it is broken off if nothing is taken before, or has something to say.
     pub(super) fn deadline(&self) -> Instant {
-        self.moved_at.after(self.stall)
+        let stalled = self.moved_at.after(self.stall);
+        self.moved_due().map_or(stalled, |due| due.min(stalled))
+    }
+
+    /// When progress is to be told that was not yet.
+    fn moved_due(&self) -> Option<Instant> {
+        (self.moved_at > self.told_at).then(|| self.told_at.after(MOVED_EVERY))
+    }
+
+    fn tell_moved(&mut self, now: Now, out: &mut SessionOut) {
+        if self.moved_due().is_some_and(|due| due <= now.mono) {
+            self.told_at = now.mono;
+            let redemption = self.serve.redemption;
+            out.events.push(event(Event::FetchMoved { redemption }));
+        }
     }
 
     fn len(&self) -> u64 {
@@ -216,17 +231,14 @@ impl Fetch {
             self.tell(FetchEnd::Whole, out);
             return Step::Over;
         }
-        if self.moved_at == now.mono && now.mono.since(self.told_at) >= MOVED_EVERY {
-            self.told_at = now.mono;
-            let redemption = self.serve.redemption;
-            out.events.push(event(Event::FetchMoved { redemption }));
-        }
+        self.tell_moved(now, out);
         Step::More
     }
 
     /// A deadline may have passed.
     pub(super) fn timer(&mut self, now: Now, conn: &mut Conn, out: &mut SessionOut) -> Step {
-        if now.mono < self.deadline() {
+        self.tell_moved(now, out);
+        if now.mono < self.moved_at.after(self.stall) {
             return Step::More;
         }
         self.break_off(conn, out);

@@ -67,6 +67,23 @@ fn the_level_of_the_log_is_told_changed_and_given_back() {
 }
 
 #[test]
+fn whoever_says_nothing_more_is_not_waited_with() {
+    let (mut site, _) = followed();
+    assert_eq!(site.ask("GET", "/v1/events?since=0&wait=50", b"").status, 0);
+    site.eof();
+    let got = site.got("GET");
+    assert_eq!((got.status, got.json()["events"].clone()), (200, json!([])));
+    // Also when that was known before the question was.
+    let (mut site, _) = followed();
+    site.feed(b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let question = b"GET /v1/events?since=0&wait=50 HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    site.feed(question);
+    site.eof();
+    assert_eq!(site.got("GET").status, 200);
+    assert_eq!(site.got("GET").json()["last"], 0);
+}
+
+#[test]
 fn a_site_that_stops_lets_nobody_wait() {
     let (mut site, _) = followed();
     assert_eq!(site.ask("GET", "/v1/events?since=0&wait=30", b"").status, 0);

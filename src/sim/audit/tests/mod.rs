@@ -6,4 +6,5 @@ mod deeds;
 mod encode;
 mod more;
 mod play;
+mod reload;
 mod show;

@@ -178,16 +178,23 @@ fn it_is_whole_when_the_kernel_has_the_last_byte() {
 }
 
 #[test]
-fn progress_is_told_at_most_every_second() {
+fn progress_is_told_four_times_a_second_and_never_kept_back() {
     let data = content(1 << 20);
     let mut bench = serving(&data, &data, "", Some(1_000));
-    for step in 1..=20u64 {
-        bench.now.mono = bench.now.mono.after(Duration::from_millis(500));
+    let moved = |bench: &Bench| {
+        bench.events.iter().filter(|e| matches!(e, Event::FetchMoved { .. })).count()
+    };
+    for step in 1..=22u64 {
+        bench.now.mono = bench.now.mono.after(Duration::from_millis(50));
         bench.window = Some(1_000 + step * 1_000);
         bench.settle();
     }
-    let moved = bench.events.iter().filter(|e| matches!(e, Event::FetchMoved { .. })).count();
-    assert_eq!((moved, bench.events.len()), (10, 10));
+    assert_eq!((moved(&bench), bench.events.len()), (4, 4), "for 1100 ms");
+    // What has moved since is told although nothing moves any more, and once.
+    bench.pass(1);
+    assert_eq!(moved(&bench), 5);
+    bench.pass(5);
+    assert_eq!(moved(&bench), 5);
 }
 
 #[test]
