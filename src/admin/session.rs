@@ -159,11 +159,7 @@ impl AdminSession {
                     upload.end(out);
                     self.task = Task::Upload(upload);
                 }
-                Task::Batch(mut batch) => {
-                    batch.end();
-                    self.task = Task::Batch(batch);
-                    self.batch_done(now, out);
-                }
+                Task::Batch(batch) => self.batch_ended(now, batch, out),
                 other => self.task = other,
             },
             Event::Raw(_) => {}

@@ -342,7 +342,7 @@ impl World {
         let Some(peer) = self.index(&name) else { return };
         if self.sites[peer].face.address(&name) != address {
             let why = format!("nobody answers at {address} any more");
-            return self.input(ix, Input::DialFailed { site, why });
+            return self.input(ix, Input::DialFailed { site, why, reached: false });
         }
         let attempt = self.net.dial(self.now, ix, peer);
         if let Some(process) = &mut self.sites[ix].process {
@@ -360,7 +360,8 @@ impl World {
                 if self.is_refused(site, &name) {
                     self.net.close(self.now, sock);
                     let why = "its certificate is not the pinned one".to_owned();
-                    return self.input(site, Input::DialFailed { site: number, why });
+                    return self
+                        .input(site, Input::DialFailed { site: number, why, reached: true });
                 }
                 let role = Role::Dialled { site: number, name: name.clone() };
                 self.attach(site, sock, &name, role);

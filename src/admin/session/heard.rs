@@ -10,6 +10,7 @@ use super::answer::json;
 use super::begin::query;
 use super::{AdminSession, Task};
 use crate::admin::acts::Acted;
+use crate::admin::batch::Batch;
 use crate::admin::exports::Done;
 use crate::admin::log_level::LogShown;
 use crate::admin::metrics;
@@ -91,6 +92,13 @@ impl AdminSession {
             | Promise::Want { .. }
             | Promise::Pickup(_) => {}
         }
+    }
+
+    /// The request of a batch is whole.
+    pub(super) fn batch_ended(&mut self, now: Now, mut batch: Box<Batch>, out: &mut SessionOut) {
+        batch.end();
+        self.task = Task::Batch(batch);
+        self.batch_done(now, out);
     }
 
     /// Answers a batch once every item of it has its own answer.
