@@ -56,9 +56,11 @@ pub(crate) fn each(v: &mut impl Visit) {
 }
 
 fn relay(v: &mut impl Visit) {
-    for name in MetaName::ALL {
+    for name in MetaName::ALL.into_iter().filter(|name| *name != MetaName::ScrubShard) {
         v.row(Table::Meta, "MetaRow", name.key(), &MetaRow { value: 1 });
     }
+    let place = PlaceRow { value: 1, key: shard_key().key().to_vec() };
+    v.row(Table::Meta, "PlaceRow", MetaName::ScrubShard.key(), &place);
     let local = SegmentRow {
         id: segment_id(),
         digest: digest(),

@@ -92,6 +92,7 @@ fields! {
     DeadletterRow { cause }
     PeerRow { name, pin, held, last_acked, forgotten }
     MetaRow { value }
+    PlaceRow { value, key }
     RememberedRow { evicted_at, origin, origin_seq, seq }
     ReceiptRow { id, site, when, cause, back, pending, name, size, digest, expires_at, more }
     AuditRow { at, who, action, subject, reason, count, bytes }

@@ -37,6 +37,7 @@ survives! {
     deadletter: DeadletterRow;
     peer: PeerRow;
     meta: MetaRow;
+    place: PlaceRow;
     remembered: RememberedRow;
     receipt: ReceiptRow;
     audit: AuditRow;

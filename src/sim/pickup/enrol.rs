@@ -16,7 +16,7 @@ use crate::sim::world::{Event as Planned, World};
 fn too_many(rows: &dyn Snapshot, id: &str, key: [u8; 32]) -> Option<(&'static str, OperatorAct)> {
     let place = keys_pickup::node(id);
     let value = rows.get(Table::Nodes, &place).ok()??;
-    let row: NodeRow = codec::decode(Table::Nodes, &place, &value).ok()?;
+    let row: NodeRow = codec::decode(Table::Nodes, &place, value).ok()?;
     let [one, other] = row.keys.as_slice() else { return None };
     let others = row.revoked_at.is_none() && one.public != key && other.public != key;
     let id = id.to_string();

@@ -17,12 +17,12 @@ fn reload(play: &mut Play, change: impl FnOnce(&mut Config), under_way: u64) {
     play.see(A, &Seen::Reconfigured { config: &config, handed });
 }
 
-/// A refusal that is waited out for a second, as the first configuration has it.
-fn refused(play: &mut Play) -> Draft {
+/// A refusal that is waited out for so long: a second, as the first configuration has it, or other.
+fn refused(play: &mut Play, wait: u64) -> Draft {
     let one = play.offered("one.pdf");
     play.wait(5);
     play.reject(one, one.0 as u32, Refusal::Busy, 0);
-    play.fail(one, Cause::Busy, 1_000).delivery(|row| row.refused = 1)
+    play.fail(one, Cause::Busy, wait).delivery(|row| row.refused = 1)
 }
 
 fn longer(config: &mut Config) {
@@ -33,9 +33,7 @@ fn longer(config: &mut Config) {
 fn the_batch_that_was_being_filled_is_judged_by_either() {
     for wait in [1_000, 30_000] {
         let mut play = Play::new();
-        let draft = refused(&mut play).delivery(|row| {
-            row.next_attempt_after = row.since + wait;
-        });
+        let draft = refused(&mut play, wait);
         reload(&mut play, longer, 0);
         play.commit(A, draft);
         assert_eq!(play.broken.map(|v| v.to_string()), None, "{wait}");
@@ -46,9 +44,7 @@ fn the_batch_that_was_being_filled_is_judged_by_either() {
 fn a_batch_that_was_filled_before_is_judged_by_the_one_of_before() {
     for (wait, broken) in [(1_000, None), (30_000, Some("I22"))] {
         let mut play = Play::new();
-        let draft = refused(&mut play).delivery(|row| {
-            row.next_attempt_after = row.since + wait;
-        });
+        let draft = refused(&mut play, wait);
         reload(&mut play, longer, 1);
         play.commit(A, draft);
         assert_eq!(play.broken.map(|v| v.invariant), broken, "{wait}");
@@ -59,11 +55,9 @@ fn a_batch_that_was_filled_before_is_judged_by_the_one_of_before() {
 fn a_batch_that_was_filled_after_it_is_judged_by_the_new_one_alone() {
     for (wait, broken) in [(1_000, Some("I22")), (30_000, None)] {
         let mut play = Play::new();
-        let draft = refused(&mut play).delivery(|row| {
-            row.next_attempt_after = row.since + wait;
-        });
         reload(&mut play, longer, 0);
         play.commit(A, Draft::default());
+        let draft = refused(&mut play, wait);
         play.commit(A, draft);
         assert_eq!(play.broken.map(|v| v.invariant), broken, "{wait}");
     }
@@ -72,7 +66,7 @@ fn a_batch_that_was_filled_after_it_is_judged_by_the_new_one_alone() {
 #[test]
 fn what_takes_the_place_of_a_failed_batch_may_have_been_decided_before() {
     let mut play = Play::new();
-    let draft = refused(&mut play);
+    let draft = refused(&mut play, 1_000);
     reload(&mut play, longer, 0);
     // The batch that was being filled then has failed: its number is on no disk.
     play.books[A].batch += 1;
@@ -86,9 +80,9 @@ fn nobody_claims_for_a_peer_that_has_left() {
     for (batches, broken) in [(0, None), (1, Some("I7"))] {
         let mut play = Play::new();
         let seq = play.accepted("one.pdf");
-        let claim = play.claim(seq);
         reload(&mut play, stranger, 0);
         (0..batches).for_each(|_| play.commit(A, Draft::default()));
+        let claim = play.claim(seq);
         play.commit(A, claim);
         assert_eq!(play.broken.map(|v| v.invariant), broken, "after {batches}");
     }
