@@ -53,9 +53,7 @@ pub const ARRIVED_EVERY: u64 = SLOW_RATE * SLOW_SECONDS;
 pub const SLICE_ROWS: usize = 512;
 /// Credit every session starts with; at least one full OFFER with its body.
 pub const CREDIT_START: u64 = 128 << 10;
-/// Space reserved at first for a local client's content of unknown size; each further step doubles it …
-pub const RESERVE_FIRST: u64 = 1 << 20;
-/// … until steps are as large as this. The same at a time for shards of unknown size.
+/// Space reserved at a time for content of unknown size.
 pub const RESERVE_STEP: u64 = 64 << 20;
 /// Classes of priority: urgent, high, normal, bulk.
 pub const CLASSES: usize = 4;

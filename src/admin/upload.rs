@@ -233,7 +233,7 @@ impl Upload {
         let needed = match (self.declared, self.ended) {
             (Some(size), _) => size,
             (None, true) => self.size,
-            (None, false) => self.size.saturating_add(EXTEND_AHEAD.min(reserved / 2)),
+            (None, false) => self.size.saturating_add(EXTEND_AHEAD),
         };
         if !extending && needed > reserved {
             extending = true;

@@ -144,10 +144,17 @@ impl Run {
 
     /// Peace: everything that was accepted arrives, and both ledgers add up.
     fn settle(mut self) {
-        for site in &self.sites {
-            site.disk().set(Word::KillAt, 0);
+        // Who is started again may be to die once more: until nobody is.
+        loop {
+            let deaths = self.deaths;
+            for site in &self.sites {
+                site.disk().set(Word::KillAt, 0);
+            }
+            self.tend();
+            if deaths == self.deaths {
+                break;
+            }
         }
-        self.tend();
         let [alpha, beta] = &self.sites;
         let all = self.sent.len() as u64;
         wait::until_true("everything to arrive", || alpha.counts("beta").delivered == all);

@@ -18,7 +18,7 @@ use crate::ledger::keys;
 use crate::ledger::keys_upkeep;
 use crate::ledger::read::{Found, Recovery};
 use crate::ledger::rows::{DoomedRow, IncomingRow, SourceRow};
-use crate::limits::{RESERVE_FIRST, RESERVE_STEP};
+use crate::limits::RESERVE_STEP;
 use crate::plant::Plant;
 use crate::session::{Broken, Promise, SessionCommand};
 use crate::store::StoreFault;
@@ -177,7 +177,7 @@ impl Node {
         size: Option<u64>,
         out: &mut Vec<Action>,
     ) {
-        let reserved = size.unwrap_or(RESERVE_FIRST);
+        let reserved = size.unwrap_or(RESERVE_STEP);
         let meta = crate::segment::Meta::default();
         let admitted = self
             .admit(now, &meta, size.unwrap_or(0))
@@ -218,19 +218,17 @@ impl Node {
         let limit = self.config.max_segment.unwrap_or(u64::MAX);
         let Some(item) = self.incoming.items.get(&blob) else { return };
         let reserved = item.row.reserved;
-        // Little for a short pipe, and few commits for a long one.
-        let step = reserved.clamp(RESERVE_FIRST, RESERVE_STEP);
         let no = if reserved >= limit {
             Some((Refusal::TooLarge, 0, format!("it is longer than storage.max_segment, {limit}")))
         } else {
-            self.admit_bytes(Want { bytes: step, segment: false, source: SiteNo(0) }).err()
+            self.admit_bytes(Want { bytes: RESERVE_STEP, segment: false, source: SiteNo(0) }).err()
         };
         if let Some(no) = no {
             return self.refuse_reservation(conn, ticket, no, out);
         }
         let Some(item) = self.incoming.items.get_mut(&blob) else { return };
-        item.row.reserved = reserved.saturating_add(step);
-        self.stage.charge(SiteNo(0), step);
+        item.row.reserved = reserved.saturating_add(RESERVE_STEP);
+        self.stage.charge(SiteNo(0), RESERVE_STEP);
         self.stage.batch.put(Table::Incoming, &keys::blob(blob), &item.row);
         self.begin(conn, ticket, blob, SegmentId([0; 32]), None);
     }
