@@ -33,7 +33,6 @@ impl Runtime {
         #[cfg(feature = "runtime-std")]
         Runtime::Std,
     ];
-
     /// The word in the configuration.
     #[must_use]
     pub const fn word(self) -> &'static str {

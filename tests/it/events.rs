@@ -77,7 +77,8 @@ fn whoever_goes_away_while_waiting_leaves_no_descriptor_behind() {
             stream
         };
         let mut waiting: Vec<UnixStream> = (0..20).map(wait).collect();
-        wait::until_true("everybody to wait", || descriptors(&alpha) >= before + 20);
+        // What the site opens of itself meanwhile, and closes, is a few.
+        wait::until_true("everybody to wait", || descriptors(&alpha) >= before + 15);
         let peak = descriptors(&alpha);
         let gone = Instant::now();
         // One closes its side only: it gets what there is.
@@ -87,8 +88,7 @@ fn whoever_goes_away_while_waiting_leaves_no_descriptor_behind() {
         half.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
         drop((waiting, half));
-        // What the site opens of itself meanwhile is a few.
-        wait::until_true("their descriptors to be free", || descriptors(&alpha) + 15 <= peak);
+        wait::until_true("their descriptors to be free", || descriptors(&alpha) + 10 <= peak);
         assert!(gone.elapsed() < Duration::from_secs(30), "{:?}", gone.elapsed());
     }
 }

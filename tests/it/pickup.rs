@@ -293,12 +293,15 @@ fn what_is_buffered_arrives_whoever_dies() {
             node.run();
         }
     }
-    relay.site.disk().set(crate::disk::Word::KillAt, 0);
-    if relay.site.has_ended() {
-        relay.site.wait();
-        relay.site.start();
-        assert!(relay.site.became_ready());
-    }
+    // It may be about to die all the same: until it has answered and lives.
+    wait::until_true("the relay to be left alive", || {
+        relay.site.disk().set(crate::disk::Word::KillAt, 0);
+        if relay.site.has_ended() {
+            relay.site.wait();
+            relay.site.start();
+        }
+        relay.site.became_ready() && !relay.site.has_ended()
+    });
     wait::until("every shard to be stored", || {
         let shards = relay.shards();
         sent.keys().all(|shard| shards[shard]["state"] == "NODE_STORED").then_some(())
