@@ -65,7 +65,7 @@ impl Batch {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// It is taken, or refused for good.
-    Done(Result<Accepted, Failure>),
+    Done(Box<Result<Accepted, Failure>>),
     /// Not in a batch: it is to be handed in by itself.
     Alone,
 }
@@ -78,7 +78,7 @@ pub(super) fn answers(lines: &[u8]) -> Vec<Answer> {
 
 fn answer(line: &[u8]) -> Option<Answer> {
     if let Ok(accepted) = serde_json::from_slice::<Accepted>(line) {
-        return Some(Answer::Done(Ok(accepted)));
+        return Some(Answer::Done(Box::new(Ok(accepted))));
     }
     let no: RefusedItem = serde_json::from_slice(line).ok()?;
     if matches!(no.code.as_str(), "not_small" | "invalid") {
@@ -86,5 +86,5 @@ fn answer(line: &[u8]) -> Option<Answer> {
     }
     let after = no.retry_after_seconds.map(|seconds| seconds.to_string());
     let refused = Refused { code: no.code, message: no.message };
-    Some(Answer::Done(Err(meaning(refused, no.status, after.as_deref()))))
+    Some(Answer::Done(Box::new(Err(meaning(refused, no.status, after.as_deref())))))
 }

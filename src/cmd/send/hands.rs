@@ -236,7 +236,8 @@ impl Hand<'_> {
         for (i, item, data, named) in batch.into_items() {
             match answers.next() {
                 // One voice is enough for what is the same for all.
-                Some(Answer::Done(Err(_))) if self.work.stop.load(Ordering::Relaxed) => {}
+                Some(Answer::Done(done))
+                    if done.is_err() && self.work.stop.load(Ordering::Relaxed) => {}
                 Some(Answer::Done(done)) => {
                     self.work.bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
                     let done = done.map_err(|failure| match &item.path {
