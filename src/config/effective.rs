@@ -217,7 +217,7 @@ pub fn render(all: &[Shown], file: &str, origin: bool) -> String {
     out
 }
 
-/// What [`json`] has made, as a file again, as [`render`] writes it.
+/// What [`json()`] has made, as a file again, as [`render`] writes it.
 #[must_use]
 pub fn render_json(config: &Json, origin: bool) -> String {
     let (mut out, mut last) = (String::new(), "");
