@@ -2,7 +2,6 @@
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
-use std::path::Path;
 
 use consign_core::limits::INLINE_MAX;
 
@@ -15,73 +14,83 @@ use crate::exit::{Exit, Failure};
 /// A stream that ends within so many bytes is sent with its length.
 const SHORT: u64 = 64 << 10;
 
-/// Hands one thing in, no faster than its pace. `sent` is told of bytes as they leave.
-pub(super) fn submit(
-    api: &mut Api,
-    item: &Item,
-    target: &str,
-    pace: Option<&mut Pace>,
-    sent: &mut dyn FnMut(u64),
-) -> Result<Accepted, Failure> {
-    let Some(path) = &item.path else {
-        let mut paced = Paced { from: &mut io::stdin().lock(), pace };
-        return stream(api, target, &mut paced, sent);
-    };
-    let mut file = File::open(path).map_err(|e| unreadable(path, e))?;
+/// What a thing holds, opened once: a pipe that is closed again ends for whoever writes to it.
+pub(super) enum Content<'a> {
+    Stdin,
+    File(File, Metadata),
+    /// It was read before.
+    Read(&'a [u8]),
+}
+
+/// Opens a thing.
+pub(super) fn open(item: &Item) -> Result<Content<'static>, Failure> {
+    let Some(path) = &item.path else { return Ok(Content::Stdin) };
+    let file = File::open(path).map_err(|e| unreadable(path, e))?;
     let there = file.metadata().map_err(|e| unreadable(path, e))?;
     if there.is_dir() {
         return Err(unreadable(path, "it has become a directory"));
     }
-    let accepted = if there.is_file() {
-        let mut whole = Whole { left: there.len(), there: there.clone(), file: &mut file };
-        whole.check_empty().map_err(|e| unreadable(path, e))?;
-        let mut paced = Paced { from: &mut whole, pace };
-        api.submit(target, Source::Sized(there.len(), &mut paced), sent)
-    } else {
-        stream(api, target, &mut Paced { from: &mut file, pace }, sent)
-    };
-    accepted.map_err(|failure| told(path, failure))
+    Ok(Content::File(file, there))
 }
 
-/// The content of a thing that is better sent together with others: a file that fits in a row of the
-/// ledger. `None` of anything else.
-pub(super) fn small(item: &Item) -> Result<Option<Vec<u8>>, Failure> {
-    let Some(path) = &item.path else { return Ok(None) };
-    let mut file = File::open(path).map_err(|e| unreadable(path, e))?;
-    let there = file.metadata().map_err(|e| unreadable(path, e))?;
-    if !there.is_file() || there.len() > INLINE_MAX as u64 {
-        return Ok(None);
-    }
-    let mut data = Vec::with_capacity(there.len() as usize);
-    let (left, most) = (there.len(), there.len());
-    let mut whole = Whole { file: &mut file, there, left };
-    let read =
-        whole.check_empty().and_then(|()| Read::take(&mut whole, most).read_to_end(&mut data));
-    let short = most - read.map_err(|e| unreadable(path, e))? as u64;
-    if short > 0 {
-        let text = format!("it became {short} bytes shorter while it was read");
-        return Err(told(path, Failure::new(Exit::Failed, "CN0622", text)));
-    }
-    Ok(Some(data))
-}
-
-/// Hands in the content of a thing that was read before.
-pub(super) fn bytes(
+/// Hands one thing in, no faster than its pace. `sent` is told of bytes as they leave.
+pub(super) fn submit(
     api: &mut Api,
     item: &Item,
+    content: Content<'_>,
     target: &str,
-    mut data: &[u8],
+    pace: Option<&mut Pace>,
     sent: &mut dyn FnMut(u64),
 ) -> Result<Accepted, Failure> {
-    let accepted = api.submit(target, Source::Sized(data.len() as u64, &mut data), sent);
-    accepted.map_err(|failure| match &item.path {
-        Some(path) => told(path, failure),
-        None => failure,
-    })
+    let accepted = match content {
+        Content::Stdin => {
+            stream(api, target, &mut Paced { from: &mut io::stdin().lock(), pace }, sent)
+        }
+        Content::Read(mut data) => {
+            api.submit(target, Source::Sized(data.len() as u64, &mut data), sent)
+        }
+        Content::File(mut file, there) if there.is_file() => {
+            let len = there.len();
+            let mut whole = Whole { left: len, there, file: &mut file };
+            whole.check_empty().map_err(|e| unreadable(item.shown(), e))?;
+            let mut paced = Paced { from: &mut whole, pace };
+            api.submit(target, Source::Sized(len, &mut paced), sent)
+        }
+        Content::File(mut file, _) => {
+            stream(api, target, &mut Paced { from: &mut file, pace }, sent)
+        }
+    };
+    accepted.map_err(|failure| told(item, failure))
+}
+
+/// All of a file that fits in a row of the ledger: it is better sent together with others. Anything else
+/// comes back as it is.
+pub(super) fn small(
+    item: &Item,
+    content: Content<'static>,
+) -> Result<Result<Vec<u8>, Content<'static>>, Failure> {
+    let (mut file, there) = match content {
+        Content::File(file, there) if there.is_file() && there.len() <= INLINE_MAX as u64 => {
+            (file, there)
+        }
+        other => return Ok(Err(other)),
+    };
+    let len = there.len();
+    let mut data = Vec::with_capacity(len as usize);
+    let mut whole = Whole { file: &mut file, there, left: len };
+    let read =
+        whole.check_empty().and_then(|()| Read::take(&mut whole, len).read_to_end(&mut data));
+    let short = len - read.map_err(|e| unreadable(item.shown(), e))? as u64;
+    if short > 0 {
+        let text = format!("it became {short} bytes shorter while it was read");
+        return Err(told(item, Failure::new(Exit::Failed, "CN0622", text)));
+    }
+    Ok(Ok(data))
 }
 
 /// Says of which file a failure of the source speaks.
-pub(super) fn told(path: &Path, failure: Failure) -> Failure {
+pub(super) fn told(item: &Item, failure: Failure) -> Failure {
+    let Some(path) = &item.path else { return failure };
     match failure.code {
         "CN0620" | "CN0622" => {
             let text = format!("{} cannot be read: {}", path.display(), failure.message);
@@ -149,6 +158,7 @@ impl Read for Whole<'_> {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::path::Path;
 
     use super::*;
 

@@ -12,6 +12,7 @@ use consign_core::http::encode_component;
 use consign_core::id::hex;
 
 use super::batch::{self, Answer, Batch};
+use super::feed::Content;
 use super::pace::Pace;
 use super::walk::{Found, Item, Walk};
 use super::{SendArgs, feed, words};
@@ -166,49 +167,44 @@ struct Hand<'a> {
     batch: Batch,
 }
 
+/// An instance, and content that was read or is to be.
+type Begun = (Option<String>, Result<Vec<u8>, Content<'static>>);
+
 impl Hand<'_> {
     fn take(&mut self, (i, item): (usize, Item)) {
         // After a stop the queue is only emptied, so that the walk never waits to put something there.
         if self.work.stop.load(Ordering::Relaxed) {
             return;
         }
-        if self.pace.is_some() {
-            return self.alone(i, &item, None);
-        }
-        match feed::small(&item) {
-            Ok(Some(data)) => {
-                let instance = self.work.args.again.then(instance).transpose();
-                match instance {
-                    Ok(instance) => self.batch.push(i, item, data, instance),
-                    Err(failure) => self.report(i, Err(failure)),
-                }
+        match self.begin(&item) {
+            Err(failure) => self.report(i, Err(failure)),
+            Ok((instance, Err(content))) => self.alone(i, &item, content, instance.as_deref()),
+            Ok((instance, Ok(data))) => {
+                self.batch.push(i, item, data, instance);
                 if self.batch.is_full() {
                     self.send_batch();
                 }
             }
-            Ok(None) => self.alone(i, &item, None),
-            Err(failure) => self.report(i, Err(failure)),
         }
     }
 
-    /// Hands one thing in by a request of its own; `small` is its content where that was read, and its
-    /// instance.
-    fn alone(&mut self, i: usize, item: &Item, small: Option<(&[u8], Option<String>)>) {
+    /// Its instance, and what it holds: read, if it is small and nothing bounds how fast it may leave.
+    fn begin(&self, item: &Item) -> Result<Begun, Failure> {
+        let instance = self.work.args.again.then(instance).transpose()?;
+        let content = feed::open(item)?;
+        let content = if self.pace.is_some() { Err(content) } else { feed::small(item, content)? };
+        Ok((instance, content))
+    }
+
+    /// Hands one thing in by a request of its own.
+    fn alone(&mut self, i: usize, item: &Item, content: Content<'_>, instance: Option<&str>) {
         let work = self.work;
         let mut sent = |bytes| {
             work.bytes.fetch_add(bytes, Ordering::Relaxed);
         };
-        let (content, named) = small.unzip();
-        let named = named
-            .flatten()
-            .map_or_else(|| work.args.again.then(instance).transpose(), |n| Ok(Some(n)));
-        let done = named.and_then(|named| {
-            let target = target(work.args, &item.name, named.as_deref());
-            match content {
-                Some(data) => feed::bytes(&mut self.api, item, &target, data, &mut sent),
-                None => feed::submit(&mut self.api, item, &target, self.pace.as_mut(), &mut sent),
-            }
-        });
+        let target = target(work.args, &item.name, instance);
+        let pace = self.pace.as_mut();
+        let done = feed::submit(&mut self.api, item, content, &target, pace, &mut sent);
         self.report(i, done);
     }
 
@@ -233,22 +229,18 @@ impl Hand<'_> {
             }
         };
         let mut answers = answers.into_iter();
-        for (i, item, data, named) in batch.into_items() {
+        for (i, item, data, instance) in batch.into_items() {
             match answers.next() {
                 // One voice is enough for what is the same for all.
                 Some(Answer::Done(done))
                     if done.is_err() && self.work.stop.load(Ordering::Relaxed) => {}
                 Some(Answer::Done(done)) => {
                     self.work.bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
-                    let done = done.map_err(|failure| match &item.path {
-                        Some(path) => feed::told(path, failure),
-                        None => failure,
-                    });
-                    self.report(i, done);
+                    self.report(i, done.map_err(|failure| feed::told(&item, failure)));
                 }
                 Some(Answer::Alone) | None => {
                     if !self.work.stop.load(Ordering::Relaxed) {
-                        self.alone(i, &item, Some((&data, named)));
+                        self.alone(i, &item, Content::Read(&data), instance.as_deref());
                     }
                 }
             }

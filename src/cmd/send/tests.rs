@@ -225,6 +225,29 @@ fn small_files_go_together_and_large_ones_alone() {
     }
 }
 
+/// Whoever writes to a pipe is cut off when it is closed, however soon it is opened again.
+#[test]
+fn a_pipe_is_opened_once() {
+    let (daemon, seen) = daemon(|_| None);
+    let path = daemon.dir().join("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
+    let other = daemon.dir().join("other");
+    fs::write(&other, "x").unwrap();
+    let writes = std::thread::spawn({
+        let path = path.clone();
+        move || {
+            let mut pipe = fs::File::options().write(true).open(path)?;
+            // More than a pipe holds: it does not end before somebody has read.
+            std::io::Write::write_all(&mut pipe, &vec![7; 200_000])
+        }
+    });
+    let paths = [&path, &other].map(|path| path.to_str().unwrap());
+    let (exit, said) = sent(&daemon, &paths, true);
+    assert_eq!(exit, Ok(Exit::Done), "{said:?}");
+    assert!(writes.join().unwrap().is_ok());
+    assert!(seen.lock().unwrap().iter().any(|(_, body)| *body == [7; 200_000]));
+}
+
 #[test]
 fn some_fail_and_the_others_are_sent() {
     let (daemon, seen) = daemon(|name| {

@@ -18,6 +18,13 @@ pub(super) struct Item {
     pub(super) name: String,
 }
 
+impl Item {
+    /// Its place, as it is shown.
+    pub(super) fn shown(&self) -> &Path {
+        self.path.as_deref().unwrap_or(Path::new("-"))
+    }
+}
+
 /// What the walk comes upon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Found {
