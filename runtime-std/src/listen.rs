@@ -266,9 +266,12 @@ pub(crate) fn dial(context: &Arc<Context>, site: SiteNo, name: String, address: 
         started.inspect_err(|_| context.table.remove(id))
     });
     if let Err(error) = result {
-        let why = error.to_string();
-        context.inbox.push([Entry::Input(Input::DialFailed { site, why, reached: false }, None)]);
+        failed(context, site, error.to_string());
     }
+}
+
+fn failed(context: &Context, site: SiteNo, why: String) {
+    context.inbox.push([Entry::Input(Input::DialFailed { site, why, reached: false }, None)]);
 }
 
 fn dialled(
@@ -285,10 +288,7 @@ fn dialled(
             serve(context, mailbox, socket, conn);
         }
         Err(error) => {
-            let why = format!("{address}: {error}");
-            context
-                .inbox
-                .push([Entry::Input(Input::DialFailed { site, why, reached: false }, None)]);
+            failed(context, site, format!("{address}: {error}"));
             context.table.remove(mailbox.id());
         }
     }

@@ -10,6 +10,7 @@ use consign_core::node::{self, LogLevel, LogWanted};
 
 use super::AdminContext;
 use super::refusal::No;
+use super::route::{bad, must, one};
 
 /// The word for the level of the configuration.
 pub(crate) const CONFIGURED: &str = "configured";
@@ -69,27 +70,23 @@ impl LogShown {
 /// Reads `level=` and `for=` (seconds); who asks is not in them.
 pub(super) fn wanted(query: &str) -> Result<LogWanted, No> {
     let query = Query::parse(query, &["level", "for"]).map_err(No::of_fault)?;
-    let one = |key| query.one(key).map_err(No::of_fault);
-    let invalid = |text: String| No::new(400, "invalid", text);
-    let word = one("level")?.ok_or_else(|| invalid("level is missing".into()))?;
-    let level = match word {
+    let level = match must(&query, "level")? {
         CONFIGURED => None,
-        word => Some(LogLevel::from_word(word).ok_or_else(|| {
-            invalid(format!("{word:?} is not error, warn, info, debug, trace or {CONFIGURED}"))
-        })?),
+        word => {
+            let words = format!("error, warn, info, debug, trace or {CONFIGURED}");
+            Some(LogLevel::from_word(word).ok_or_else(|| bad(&words, word))?)
+        }
     };
-    let lasting = one("for")?
+    let lasting = one(&query, "for")?
         .map(|text| {
             let time = text.parse().map(Duration::from_secs).ok();
             let time = time.filter(|time| !time.is_zero() && *time <= FOR_MAX);
-            let most = FOR_MAX.as_secs();
-            time.ok_or_else(|| {
-                invalid(format!("{text:?} is not a number of seconds from 1 to {most}"))
-            })
+            let what = format!("a number of seconds from 1 to {}", FOR_MAX.as_secs());
+            time.ok_or_else(|| bad(&what, text))
         })
         .transpose()?;
     if level.is_none() && lasting.is_some() {
-        return Err(invalid(format!("{CONFIGURED} has no end")));
+        return Err(No::new(400, "invalid", format!("{CONFIGURED} has no end")));
     }
     Ok(LogWanted { level, lasting, who: String::new() })
 }

@@ -105,11 +105,11 @@ fn prefix(id: &str) -> Result<IdPrefix, No> {
     })
 }
 
-fn bad(what: &str, value: &str) -> No {
+pub(super) fn bad(what: &str, value: &str) -> No {
     No::new(400, "invalid", format!("{value:?} is not {what}"))
 }
 
-fn one<'q>(query: &'q Query, key: &str) -> Result<Option<&'q str>, No> {
+pub(super) fn one<'q>(query: &'q Query, key: &str) -> Result<Option<&'q str>, No> {
     query.one(key).map_err(No::of_fault)
 }
 
@@ -270,7 +270,7 @@ fn rule(text: &str) -> Result<RuleId, No> {
 }
 
 /// A parameter that must be there.
-fn must<'q>(query: &'q Query, key: &str) -> Result<&'q str, No> {
+pub(super) fn must<'q>(query: &'q Query, key: &str) -> Result<&'q str, No> {
     one(query, key)?.ok_or_else(|| No::new(400, "invalid", format!("{key} is missing")))
 }
 

@@ -329,7 +329,8 @@ impl Node {
 
     /// Something waits for a peer: if nobody answered there, it is tried again soon.
     pub(super) fn hurry(&mut self, now: Now, site: SiteNo) {
-        if self.peers.get(&site).is_none_or(|peer| !peer.unanswered) {
+        // Every segment that is taken asks; the peers are counted only where it matters.
+        if self.peers.get(&site).is_none_or(|peer| !peer.may_hurry(now, REDIAL)) {
             return;
         }
         let down = self.peers.values().filter(|peer| peer.unanswered).count();

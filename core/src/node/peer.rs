@@ -198,11 +198,21 @@ impl Peer {
     /// Nobody answered there, and something waits for it: not later than `most` from now. A look costs
     /// next to nothing, and what waits is to arrive when the peer is back, not when a long wait ends.
     pub fn hurries(&mut self, now: Now, most: Duration) {
-        if self.unanswered && !self.held && self.session.is_none() {
-            let key = self.jitter(self.failures) % 256;
-            let early = most / 512 * u32::try_from(key).unwrap_or(0);
-            self.dial_at = self.dial_at.min(now.mono.after(most - early));
+        if !self.held && self.session.is_none() {
+            self.dial_at = self.dial_at.min(self.soon(now, most));
         }
+    }
+
+    /// Whether [`Peer::hurries`] could change anything: not with this time, nor with a longer one.
+    pub fn may_hurry(&self, now: Now, least: Duration) -> bool {
+        self.unanswered && self.dial_at > self.soon(now, least)
+    }
+
+    /// Between half of `most` and all of it from now.
+    fn soon(&self, now: Now, most: Duration) -> Instant {
+        let key = self.jitter(self.failures) % 256;
+        let early = most / 512 * u32::try_from(key).unwrap_or(0);
+        now.mono.after(most - early)
     }
 
     /// A sign of life ends the backoff.
