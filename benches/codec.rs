@@ -1,8 +1,10 @@
-//! Frames to bytes and back, type by type.
+//! Frames to bytes and back, type by type, and rows to bytes.
 
 use std::hint::black_box;
 
-use consign_core::id::{BlobDigest, Epoch, SegmentId, TransferNo};
+use consign_core::id::{BlobDigest, BodyNo, Epoch, SegmentId, TransferNo};
+use consign_core::ledger::rows::{Body, DeliveryRow, SegmentRow, State};
+use consign_core::ledger::{Table, codec as row};
 use consign_core::segment::{Class, Destinations, Meta, segment_id};
 use consign_core::wire::{Frame, Hello, Offer, decode, encode};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -29,6 +31,60 @@ fn offer(body: &[u8]) -> Offer {
         hops: 1,
         meta,
     }
+}
+
+/// The two rows that every segment costs on its way, written by the site that passes it on.
+fn rows(c: &mut Criterion) {
+    let offer = offer(&[0x5a; 1_024]);
+    let segment = SegmentRow {
+        id: offer.id,
+        digest: offer.digest,
+        size: offer.size,
+        body: Body::Inline(BodyNo(123_456)),
+        meta: offer.meta,
+        to: offer.to,
+        here: false,
+        origin: offer.origin,
+        origin_seq: offer.origin_seq,
+        hops: 1,
+        accepted_at: 1_790_000_000_000,
+        required: 1,
+        acked: 0,
+        relayed_at: None,
+        held: false,
+        from: 0,
+        loss: None,
+        askers: Vec::new(),
+        unplaced: None,
+        let_go: None,
+    };
+    let delivery = DeliveryRow {
+        state: State::Inflight,
+        attempts: 1,
+        spent: 0,
+        next_attempt_after: 1_790_000_000_000,
+        last_error: 0,
+        since: 1_790_000_000_000,
+        custody: None,
+        held: None,
+        claimed_at: Some(1_790_000_000_000),
+        refused: 0,
+    };
+    let mut group = c.benchmark_group("rows");
+    let mut value = Vec::new();
+    group.bench_function("segment", |b| {
+        b.iter(|| {
+            value.clear();
+            row::encode(Table::Segments, b"12345678", black_box(&segment), &mut value);
+        });
+    });
+    group.bench_function("delivery", |b| {
+        b.iter(|| {
+            value.clear();
+            row::encode(Table::Deliveries, b"123456781234", black_box(&delivery), &mut value);
+        });
+    });
+    group.finish();
 }
 
 fn codec(c: &mut Criterion) {
@@ -85,5 +141,5 @@ fn codec(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, codec);
+criterion_group!(benches, codec, rows);
 criterion_main!(benches);

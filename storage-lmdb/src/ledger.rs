@@ -16,12 +16,16 @@ use heed::{
     CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, MdbError, RoTxn, RwTxn, WithoutTls,
 };
 
+use crate::lag::{self, Lag, Lags, Places};
+
 /// How many tables there are.
 const TABLES: usize = Table::ALL.len();
 /// Most named databases; room for formats to come.
 const MAX_DBS: u32 = 64;
 /// Most read transactions at a time.
 const MAX_READERS: u32 = 512;
+/// How often a view is tried to be had between two batches: each time, two more must have been committed.
+const SNAPSHOT_TRIES: usize = 1_000;
 /// Smallest map that is tried.
 const MAP_MIN: u64 = 1 << 20;
 
@@ -40,6 +44,9 @@ pub(crate) type Db = Database<'static, Bytes, Bytes>;
 pub(crate) struct Ledger {
     env: Env<WithoutTls>,
     tables: [Db; TABLES],
+    /// What was told of tables that lag and is not in them.
+    journal: Db,
+    pub(crate) lags: Arc<Lags>,
     /// What a read found to be damaged, if one did.
     damage: Arc<OnceLock<String>>,
 }
@@ -80,16 +87,30 @@ impl Ledger {
 
     /// Opens the tables of an environment, making those that are missing.
     pub(crate) fn open(env: Env<WithoutTls>) -> Result<Ledger, heed::Error> {
-        let tables = match open_tables(&env)? {
-            Some(tables) => tables,
+        let (tables, journal) = match open_tables(&env)? {
+            Some(all) => all,
             None => create_tables(&env)?,
         };
-        Ok(Ledger { env, tables, damage: Arc::default() })
+        Ok(Ledger { env, tables, journal, lags: Arc::default(), damage: Arc::default() })
     }
 
-    /// What it is made of, for whoever uses it alone.
-    pub(crate) fn into_parts(self) -> (Env<WithoutTls>, [Db; TABLES]) {
-        (self.env, self.tables)
+    /// Reads what tables that lag have still to be told: before the first [`Ledger::snapshot`].
+    ///
+    /// # Errors
+    /// When it cannot be read, or is not what was written.
+    pub(crate) fn load_lag(&self) -> Result<(), StoreFault> {
+        let txn = self.env.read_txn().map_err(|why| self.fault(&why))?;
+        let mut broken = |key: &[u8]| {
+            Err(StoreFault::Corrupt(format!("row {} of lag is damaged", lag::shown(key))))
+        };
+        let lag = Lag::load(&self.journal, &txn, &|why| self.fault(why), &mut broken)?;
+        self.lags.tell(BatchNo(self.batch(&txn)?), Arc::new(lag));
+        Ok(())
+    }
+
+    /// What it is made of, for whoever uses it alone: its tables, and the one named `lag`.
+    pub(crate) fn into_parts(self) -> (Env<WithoutTls>, [Db; TABLES], Db) {
+        (self.env, self.tables, self.journal)
     }
 
     /// A table.
@@ -98,12 +119,29 @@ impl Ledger {
         self.tables.get(at).expect("tables are numbered from 1, no gaps")
     }
 
+    pub(crate) fn env(&self) -> &Env<WithoutTls> {
+        &self.env
+    }
+
     pub(crate) fn write_txn(&self) -> Result<RwTxn<'_>, heed::Error> {
         self.env.write_txn()
     }
 
     /// A consistent view. When all reader slots are taken, those of dead processes are freed first.
     pub(crate) fn snapshot(&self) -> Result<LmdbSnapshot<'_>, StoreFault> {
+        let mut as_of = BatchNo(0);
+        for _ in 0..SNAPSHOT_TRIES {
+            let txn = self.read_txn()?;
+            as_of = BatchNo(self.batch(&txn)?);
+            // Not there any more only when two batches were committed in between: then again.
+            if let Some(lag) = self.lags.as_of(as_of) {
+                return Ok(LmdbSnapshot { ledger: self, txn, as_of, lag });
+            }
+        }
+        Err(StoreFault::Io(format!("ledger: batch {as_of} is none of this process")))
+    }
+
+    fn read_txn(&self) -> Result<RoTxn<'_, WithoutTls>, StoreFault> {
         let txn = match self.env.read_txn() {
             Err(heed::Error::Mdb(MdbError::ReadersFull)) => {
                 self.clear_stale_readers();
@@ -111,9 +149,7 @@ impl Ledger {
             }
             other => other,
         };
-        let txn = txn.map_err(|why| self.fault(&why))?;
-        let as_of = BatchNo(self.batch(&txn)?);
-        Ok(LmdbSnapshot { ledger: self, txn, as_of })
+        txn.map_err(|why| self.fault(&why))
     }
 
     /// The batch number in `meta`; 0 before the first batch.
@@ -154,12 +190,13 @@ impl Ledger {
     /// Bytes in live pages; 0 when that cannot be read.
     pub(crate) fn live_bytes(&self) -> u64 {
         let Ok(txn) = self.env.read_txn() else { return 0 };
-        let sizes =
-            self.tables.iter().map(|db| db.stat(&txn).map_or(0, |s| s.non_free_page_size()));
+        let all = self.tables.iter().chain([&self.journal]);
+        let sizes = all.map(|db| db.stat(&txn).map_or(0, |s| s.non_free_page_size()));
         sizes.fold(0, |sum, size| sum.saturating_add(size as u64))
     }
 
-    /// Rows of each table and the bytes of its live pages.
+    /// Rows of each table and the bytes of its live pages. Rows that a table has still to be told of are
+    /// not among them.
     pub(crate) fn table_sizes(&self) -> Result<Vec<(Table, u64, u64)>, StoreFault> {
         let txn = self.env.read_txn().map_err(|why| self.fault(&why))?;
         let sizes = Table::ALL.iter().zip(&self.tables).map(|(table, db)| {
@@ -192,7 +229,20 @@ impl Ledger {
     }
 }
 
-fn open_tables(env: &Env<WithoutTls>) -> Result<Option<[Db; TABLES]>, heed::Error> {
+impl Places for Ledger {
+    fn journal(&self) -> Db {
+        self.journal
+    }
+
+    fn table(&self, table: Table) -> Option<Db> {
+        Some(*Ledger::table(self, table))
+    }
+}
+
+/// The tables, and the one named `lag`.
+type Opened = ([Db; TABLES], Db);
+
+fn open_tables(env: &Env<WithoutTls>) -> Result<Option<Opened>, heed::Error> {
     let txn = env.read_txn()?;
     let opened = env.open_databases_and_commit(txn, |opener, txn| {
         let mut all = Vec::with_capacity(TABLES);
@@ -202,19 +252,23 @@ fn open_tables(env: &Env<WithoutTls>) -> Result<Option<[Db; TABLES]>, heed::Erro
                 None => return Ok::<_, heed::Error>(CommitOrAbort::Abort(())),
             }
         }
-        Ok(CommitOrAbort::Commit(whole(all)))
+        match opener.open_database::<Bytes, Bytes>(txn, Some(lag::NAME))? {
+            Some(journal) => Ok(CommitOrAbort::Commit((whole(all), journal))),
+            None => Ok(CommitOrAbort::Abort(())),
+        }
     })?;
     Ok(opened.commit())
 }
 
-fn create_tables(env: &Env<WithoutTls>) -> Result<[Db; TABLES], heed::Error> {
+fn create_tables(env: &Env<WithoutTls>) -> Result<Opened, heed::Error> {
     let txn = env.write_txn()?;
     let made = env.create_databases_and_commit(txn, |opener, txn| {
         let mut all = Vec::with_capacity(TABLES);
         for table in Table::ALL {
             all.push(opener.create_database::<Bytes, Bytes>(txn, Some(table.word()))?);
         }
-        Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(whole(all)))
+        let journal = opener.create_database::<Bytes, Bytes>(txn, Some(lag::NAME))?;
+        Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit((whole(all), journal)))
     })?;
     Ok(made.commit().expect("the closure above never aborts"))
 }
@@ -233,6 +287,7 @@ pub struct LmdbSnapshot<'e> {
     ledger: &'e Ledger,
     txn: RoTxn<'e, WithoutTls>,
     as_of: BatchNo,
+    lag: Arc<Lag>,
 }
 
 impl Snapshot for LmdbSnapshot<'_> {
@@ -243,6 +298,11 @@ impl Snapshot for LmdbSnapshot<'_> {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, StoreFault> {
         if key.is_empty() {
             return Ok(None);
+        }
+        if lag::lags(table)
+            && let Some(change) = self.lag.get(table, key)
+        {
+            return Ok(change);
         }
         self.ledger.table(table).get(&self.txn, key).map_err(|why| self.ledger.fault(&why))
     }
@@ -261,8 +321,12 @@ impl Snapshot for LmdbSnapshot<'_> {
             .table(table)
             .range(&self.txn, &range)
             .map_err(|why| self.ledger.fault(&why))?;
+        let rows = rows.map(|row| row.map_err(|why| self.ledger.fault(&why)));
+        if lag::lags(table) {
+            return self.lag.scan(table, from, rows, visit);
+        }
         for row in rows {
-            let (key, value) = row.map_err(|why| self.ledger.fault(&why))?;
+            let (key, value) = row?;
             if !visit(key, value) {
                 break;
             }

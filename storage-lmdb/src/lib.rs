@@ -35,6 +35,7 @@ mod blobs;
 mod block;
 mod dir;
 mod file;
+mod lag;
 mod ledger;
 mod open;
 mod readers;

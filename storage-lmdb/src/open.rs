@@ -242,7 +242,7 @@ fn judge_shape(file: &Path) -> Result<(), OpenError> {
 }
 
 fn recover(ledger: &Ledger, file: &Path) -> Result<Recovery, OpenError> {
-    let snapshot = ledger.snapshot();
+    let snapshot = ledger.load_lag().and_then(|()| ledger.snapshot());
     snapshot.and_then(|snapshot| read::recovery(&snapshot)).map_err(|why| {
         let (ledger, text) = (file.to_owned(), why.to_string());
         match why {

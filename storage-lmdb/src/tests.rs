@@ -3,6 +3,7 @@
 mod crash;
 mod files;
 mod full;
+mod lag;
 mod model;
 mod opening;
 mod page;

@@ -4,6 +4,7 @@
 //! in `meta`), there is no room (nothing of it is there, the store goes on), or the store is broken
 //! (nothing is committed any more and the process stops).
 
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use bytes::Bytes;
@@ -13,10 +14,12 @@ use consign_core::store::{Batch, CommitFault, Op};
 use heed::{MdbError, PutFlags, RwTxn};
 use rustix::io::Errno;
 
-use crate::dir;
 use crate::ledger::Db;
 use crate::shared::Shared;
-use crate::space;
+use crate::{dir, lag, space};
+
+/// Bytes of the longest key that LMDB takes; tables that lag are told later, when it is too late to refuse.
+const MOST_KEY: usize = 511;
 
 /// What the writer is given.
 pub(crate) enum Job {
@@ -68,6 +71,7 @@ fn commit(shared: &Shared, batch: &Batch) -> Input {
     drop(bodies);
     if let Err(why) = written {
         if let Some(fault) = judge(shared, batch, &why) {
+            shared.ledger.lags.take_back(batch.number);
             return failed(shared, batch, fault);
         }
         let text = "the commit took effect though it failed";
@@ -105,8 +109,19 @@ fn write(shared: &Shared, batch: &Batch, bodies: &[Option<Bytes>]) -> Result<(),
     let ledger = &shared.ledger;
     let mut txn = ledger.write_txn()?;
     let mut bodies = bodies.iter();
+    let mut late = Vec::new();
     for op in batch.ops() {
         match op {
+            Op::Put { table, key, .. } | Op::Del { table, key }
+                if lag::lags(table) && !(1..=MOST_KEY).contains(&key.len()) =>
+            {
+                let why = format!("a key of {} bytes in {table}", key.len());
+                return Err(Failure::Batch(why));
+            }
+            Op::Put { table, key, value } if lag::lags(table) => {
+                late.push((table, key, Some(value)));
+            }
+            Op::Del { table, key } if lag::lags(table) => late.push((table, key, None)),
             Op::Put { table, key, value } => ledger.table(table).put(&mut txn, key, value)?,
             Op::Del { table, key } => {
                 ledger.table(table).delete(&mut txn, key)?;
@@ -124,6 +139,11 @@ fn write(shared: &Shared, batch: &Batch, bodies: &[Option<Bytes>]) -> Result<(),
         let why = format!("batch {} does not bear its number but {number}", batch.number);
         return Err(Failure::Batch(why));
     }
+    let mut lag = ledger.lags.last();
+    if !late.is_empty() {
+        lag = Arc::new(lag.write(ledger, &mut txn, batch.number, &late)?);
+    }
+    ledger.lags.tell(batch.number, lag);
     #[cfg(test)]
     shared.faults.before_commit()?;
     txn.commit()?;
@@ -135,7 +155,12 @@ fn write(shared: &Shared, batch: &Batch, bodies: &[Option<Bytes>]) -> Result<(),
 /// Puts a row behind all others. Body numbers only grow, and told so, LMDB fills its pages instead of
 /// moving the last row of each to the next: three bodies of 1 KiB to a page, not two. A key that is
 /// not the last is put where it belongs.
-fn append(db: &Db, txn: &mut RwTxn<'_>, key: &[u8], value: &[u8]) -> Result<(), heed::Error> {
+pub(crate) fn append(
+    db: &Db,
+    txn: &mut RwTxn<'_>,
+    key: &[u8],
+    value: &[u8],
+) -> Result<(), heed::Error> {
     match db.put_with_flags(txn, PutFlags::APPEND, key, value) {
         Err(heed::Error::Mdb(MdbError::KeyExist)) => db.put(txn, key, value),
         other => other,

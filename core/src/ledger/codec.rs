@@ -1,7 +1,9 @@
 //! Rows to bytes and back: version byte, minicbor, CRC-32 (IEEE) over table number, key and value.
 
 use alloc::vec::Vec;
+use core::convert::Infallible;
 
+use minicbor::encode::Write;
 use minicbor::{Decode, Encode};
 
 use super::Table;
@@ -43,14 +45,49 @@ pub enum RowFault {
     },
 }
 
+/// Bytes of a row that are gathered before they are appended: nearly every row is shorter.
+const GATHERED: usize = 256;
+
+/// Gathers what minicbor writes a byte or a few at a time, so that a row is appended at once and not in
+/// twenty calls.
+struct Gather<'a> {
+    bytes: [u8; GATHERED],
+    len: usize,
+    out: &'a mut Vec<u8>,
+}
+
+impl Gather<'_> {
+    fn flush(&mut self) {
+        self.out.extend_from_slice(self.bytes.get(..self.len).unwrap_or_default());
+        self.len = 0;
+    }
+}
+
+impl Write for Gather<'_> {
+    type Error = Infallible;
+
+    #[inline]
+    fn write_all(&mut self, bytes: &[u8]) -> Result<(), Infallible> {
+        if let Some(place) = self.bytes.get_mut(self.len..self.len + bytes.len()) {
+            place.copy_from_slice(bytes);
+            self.len += bytes.len();
+        } else {
+            self.flush();
+            self.out.extend_from_slice(bytes);
+        }
+        Ok(())
+    }
+}
+
 /// Appends the value of a row to `out`.
 pub fn encode<R: Encode<()>>(table: Table, key: &[u8], row: &R, out: &mut Vec<u8>) {
     let start = out.len();
-    out.push(ROW_VERSION);
-    let sink: &mut Vec<u8> = out;
-    if minicbor::encode(row, sink).is_err() {
-        unreachable!("writing to a Vec cannot fail");
+    let mut gather = Gather { bytes: [0; GATHERED], len: 0, out };
+    let Ok(()) = gather.write_all(&[ROW_VERSION]);
+    if minicbor::encode(row, &mut gather).is_err() {
+        unreachable!("writing to memory cannot fail");
     }
+    gather.flush();
     let sum = checksum(table, key, out.get(start..).unwrap_or_default());
     out.extend_from_slice(&sum.to_be_bytes());
 }

@@ -57,3 +57,21 @@ quickcheck! {
         codec::decode::<SegmentRow>(Table::Segments, b"k", &value).is_err()
     }
 }
+
+/// Values that are gathered before they are appended, that are too long for it, and that are cut by its end.
+#[test]
+fn a_row_of_any_length_is_what_minicbor_makes_of_it() {
+    for len in 0..600 {
+        let (numbers, text) = (vec![len as u64; len], "x".repeat(len));
+        let mut values = [Vec::new(), Vec::new()];
+        codec::encode(Table::Meta, b"key", &numbers, &mut values[0]);
+        codec::encode(Table::Meta, b"key", &(text.as_str(), 7_u8, text.as_str()), &mut values[1]);
+        let expected =
+            [minicbor::to_vec(&numbers), minicbor::to_vec((text.as_str(), 7_u8, text.as_str()))];
+        for (value, expected) in values.iter().zip(expected) {
+            let cbor = expected.expect("a Vec takes everything");
+            assert_eq!(value[0], 1, "the version");
+            assert_eq!(value[1..value.len() - 4], cbor, "{len}");
+        }
+    }
+}

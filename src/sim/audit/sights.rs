@@ -96,16 +96,10 @@ impl Desk<'_> {
                 self.notified(content, *session, *token, *redemption)
             }
             Sight::Signed { node, nonce, forged, status, key, asked } => {
-                if !forged {
-                    self.may_sign(node, *key, *asked)?;
-                }
                 demand(!forged, "I13", None, || {
                     format!("a signature of {node} that is not right is answered {status}")
                 })?;
-                let new = self.world.quay.nonces.insert((ix, node.clone(), *nonce));
-                demand(new, "I13", None, || {
-                    format!("a request of {node} that was answered before is answered {status}")
-                })
+                self.signed(node, *nonce, *status, *key, *asked)
             }
             Sight::Served { node, token, shard, redemption } => {
                 self.served(node, *token, shard, *redemption)
@@ -130,6 +124,29 @@ impl Desk<'_> {
             }
             Sight::Odd(text) => demand(false, "I27", None, || text.clone()),
         }
+    }
+
+    /// A request with a right signature is answered. What does as it asks rests on what is on disk: its
+    /// key, and its nonce. A refusal promises nothing, and is said from what is still being committed;
+    /// a power cut may take back the key and the nonce it went by.
+    fn signed(
+        &mut self,
+        node: &str,
+        nonce: [u8; 16],
+        status: u16,
+        key: [u8; 32],
+        asked: Micros,
+    ) -> Check {
+        let nonce = (self.ix, node.to_string(), nonce);
+        let is_new = if status < 400 {
+            self.may_sign(node, key, asked)?;
+            self.world.quay.nonces.insert(nonce)
+        } else {
+            !self.world.quay.nonces.contains(&nonce)
+        };
+        demand(is_new, "I13", None, || {
+            format!("a request of {node} that was taken before is answered {status}")
+        })
     }
 
     /// A client is told that its shard is kept: it is a promise.

@@ -73,7 +73,7 @@ pub enum Sight {
         /// Its redemption number.
         redemption: u64,
     },
-    /// A signed request was answered otherwise than by 401, 429 or 5xx: its nonce was accepted.
+    /// A signed request was answered otherwise than by 401, 408, 429 or 5xx: its signature was accepted.
     Signed {
         /// Who signed it.
         node: String,

@@ -26,6 +26,7 @@ use super::{
 pub use files::{Aside, HowFiles, WatchFiles};
 
 use crate::dir::{DataDir, name};
+use crate::lag::{self, Lag, Places};
 use crate::ledger::{Db, Ledger, whole};
 
 /// A data directory that no node runs on.
@@ -34,6 +35,9 @@ pub struct Offline {
     pub(crate) root: OwnedFd,
     env: Option<Env<WithoutTls>>,
     tables: Vec<Option<Db>>,
+    /// What tables that lag have still to be told. Nothing when the directory may be changed: then it is in
+    /// its place.
+    lag: Lag,
     /// Whether the marker file is there.
     marked: bool,
     may_write: bool,
@@ -71,12 +75,17 @@ impl Offline {
         let flags = EnvFlags::READ_ONLY | EnvFlags::NO_LOCK;
         let env = Ledger::open_env_with(&path.join(name::LEDGER), options.map_bytes, flags)
             .map_err(|why| unreadable(&file, &why))?;
-        let tables = tables_there(&env).map_err(|why| unreadable(&file, &why))?;
+        let (tables, journal) = tables_there(&env).map_err(|why| unreadable(&file, &why))?;
+        let lag = match journal {
+            Some(journal) => read_lag(&env, &journal, &file)?,
+            None => Lag::default(),
+        };
         Ok(Offline {
             path: path.to_owned(),
             root,
             env: Some(env),
             tables,
+            lag,
             marked,
             may_write: false,
             map: options.map_bytes,
@@ -99,12 +108,14 @@ impl Offline {
         let marked = known_format(&root, path)?;
         let file = present(&root, path, marked)?;
         let ledger = open_ledger(path, &file, options)?;
-        let (env, tables) = ledger.into_parts();
+        settle(&ledger, &file)?;
+        let (env, tables, _) = ledger.into_parts();
         Ok(Offline {
             path: path.to_owned(),
             root,
             env: Some(env),
             tables: tables.map(Some).to_vec(),
+            lag: Lag::default(),
             marked,
             may_write: true,
             map: options.map_bytes,
@@ -138,7 +149,7 @@ impl Offline {
     /// When it cannot be read.
     pub fn snapshot(&self) -> Result<OfflineSnapshot<'_>, StoreFault> {
         let txn = self.env()?.read_txn().map_err(|why| fault(&why))?;
-        Ok(OfflineSnapshot { tables: &self.tables, txn })
+        Ok(OfflineSnapshot { tables: &self.tables, lag: &self.lag, txn })
     }
 
     /// Commits a batch whole or not at all. Batches without parked bodies only.
@@ -199,7 +210,7 @@ impl Offline {
         let options = OpenOptions { map_bytes: self.map, ..OpenOptions::new(&self.path) };
         let ledger = open_ledger(&self.path, &old, &options)
             .map_err(|why| StoreFault::Corrupt(why.to_string()))?;
-        let (env, tables) = ledger.into_parts();
+        let (env, tables, _) = ledger.into_parts();
         self.env = Some(env);
         self.tables = tables.map(Some).to_vec();
         Ok(Compacted { before, after })
@@ -224,6 +235,7 @@ const COMPACT: &str = "data.mdb.new";
 /// A consistent view of a ledger that no node runs on. A table that is not there is empty.
 pub struct OfflineSnapshot<'o> {
     tables: &'o [Option<Db>],
+    lag: &'o Lag,
     txn: RoTxn<'o, WithoutTls>,
 }
 
@@ -243,6 +255,9 @@ impl Snapshot for OfflineSnapshot<'_> {
     }
 
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, StoreFault> {
+        if let Some(change) = self.lag.get(table, key) {
+            return Ok(change);
+        }
         let Some(db) = self.table(table).filter(|_| !key.is_empty()) else { return Ok(None) };
         db.get(&self.txn, key).map_err(|why| fault(&why))
     }
@@ -256,14 +271,35 @@ impl Snapshot for OfflineSnapshot<'_> {
         let Some(db) = self.table(table) else { return Ok(()) };
         let start = if from.is_empty() { Bound::Unbounded } else { Bound::Included(from) };
         let range: (Bound<&[u8]>, Bound<&[u8]>) = (start, Bound::Unbounded);
-        for row in db.range(&self.txn, &range).map_err(|why| fault(&why))? {
-            let (key, value) = row.map_err(|why| fault(&why))?;
-            if !visit(key, value) {
-                break;
-            }
-        }
-        Ok(())
+        let rows = db.range(&self.txn, &range).map_err(|why| fault(&why))?;
+        self.lag.scan(table, from, rows.map(|row| row.map_err(|why| fault(&why))), visit)
     }
+}
+
+/// What tables that lag have still to be told. A row that is damaged tells nothing: what it told of is found
+/// to be missing, or led astray by.
+fn read_lag(env: &Env<WithoutTls>, journal: &Db, file: &Path) -> Result<Lag, OpenError> {
+    let txn = env.read_txn().map_err(|why| unreadable(file, &why))?;
+    let mut broken = |key: &[u8]| {
+        let row = lag::shown(key);
+        tracing::warn!(row, code = "CN0568", "a damaged row of lag is left out");
+        Ok(())
+    };
+    Lag::load(journal, &txn, &fault, &mut broken).map_err(|why| OpenError::LedgerUnreadable {
+        ledger: file.to_owned(),
+        why: why.to_string(),
+    })
+}
+
+/// Puts what tables that lag have still to be told into them.
+fn settle(ledger: &Ledger, file: &Path) -> Result<(), OpenError> {
+    let lag = read_lag(ledger.env(), &ledger.journal(), file)?;
+    let settled = || {
+        let mut txn = ledger.write_txn()?;
+        lag.settle(ledger, &mut txn)?;
+        txn.commit()
+    };
+    settled().map_err(|why| unreadable(file, &why))
 }
 
 fn fault(why: &heed::Error) -> StoreFault {
@@ -328,15 +364,16 @@ fn present(root: &OwnedFd, path: &Path, marked: bool) -> Result<PathBuf, OpenErr
     }
 }
 
-/// The tables that are there.
-fn tables_there(env: &Env<WithoutTls>) -> Result<Vec<Option<Db>>, heed::Error> {
+/// The tables that are there, and the one named `lag`.
+fn tables_there(env: &Env<WithoutTls>) -> Result<(Vec<Option<Db>>, Option<Db>), heed::Error> {
     let txn = env.read_txn()?;
     let opened = env.open_databases_and_commit(txn, |opener, txn| {
         let mut all = Vec::new();
         for table in Table::ALL {
             all.push(opener.open_database::<Bytes, Bytes>(txn, Some(table.word()))?);
         }
-        Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(whole(all)))
+        let journal = opener.open_database::<Bytes, Bytes>(txn, Some(lag::NAME))?;
+        Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit((whole(all), journal)))
     })?;
-    Ok(opened.commit().map(Vec::from).unwrap_or_default())
+    Ok(opened.commit().map(|(all, journal)| (Vec::from(all), journal)).unwrap_or_default())
 }

@@ -36,6 +36,11 @@ fn wait_for<T>(child: &mut Child, want: impl Fn(&str) -> Option<T>) -> T {
     }
 }
 
+/// A key of a table that is written behind: at a random place, the same each time.
+fn scattered(batch: u64, n: u64) -> [u8; 32] {
+    *blake3::hash(&(batch * 50 + n).to_be_bytes()).as_bytes()
+}
+
 /// Commits without end, saying after each commit that it is durable.
 #[test]
 #[ignore = "runs in a child"]
@@ -47,6 +52,11 @@ fn child_commits() {
         let mut batch = numbered(number);
         for n in 0..50 {
             batch.put_raw(Table::Audit, &keys::audit(number * 50 + n), &pattern(n, 500));
+            // Written behind; of those of ten batches before, every other goes again.
+            batch.put_raw(Table::Ids, &scattered(number, n), &pattern(n, 20));
+            if n % 2 == 0 && number > 10 {
+                batch.del(Table::Ids, &scattered(number - 10, n));
+            }
         }
         assert_eq!(store.commit(batch), Ok(()));
         println!("committed {number}");
@@ -112,6 +122,13 @@ fn a_process_killed_at_any_time_keeps_what_it_said_it_committed() {
         assert!(found >= said, "{found} found, {said} said to be committed");
         let rows = scan(&*store.snapshot(), Table::Audit, &[]);
         assert_eq!(rows.len() as u64, found * 50, "whole batches only");
+        let mut ids = std::collections::BTreeSet::new();
+        for number in 1..=found {
+            let gone = |n: u64| n.is_multiple_of(2) && number + 10 <= found;
+            ids.extend((0..50).filter(|n| !gone(*n)).map(|n| scattered(number, n).to_vec()));
+        }
+        let there = scan(&*store.snapshot(), Table::Ids, &[]);
+        assert!(there.iter().map(|(key, _)| key).eq(&ids), "what is written behind is whole too");
         last = found;
     }
 }

@@ -12,8 +12,9 @@ use quickcheck::{Arbitrary, Gen, QuickCheck};
 use super::{Lmdb, memory, numbered};
 use crate::shared::locked;
 
-/// Tables that random batches touch: one that appends, one random, one of bare keys, the bodies.
-const TABLES: [Table; 4] = [Table::Segments, Table::Ids, Table::Due, Table::Bodies];
+/// Tables that random batches touch: one that appends, two that lag, one of bare keys, the bodies.
+const TABLES: [Table; 5] =
+    [Table::Segments, Table::Ids, Table::Remembered, Table::Due, Table::Bodies];
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -26,8 +27,8 @@ impl Arbitrary for Step {
     fn arbitrary(g: &mut Gen) -> Step {
         let key = u16::arbitrary(g) % 300;
         match u8::arbitrary(g) % 8 {
-            0..4 => Step::Put(u8::arbitrary(g) % 4, key, u16::arbitrary(g) % 6000),
-            4..7 => Step::Del(u8::arbitrary(g) % 4, key),
+            0..4 => Step::Put(u8::arbitrary(g) % 5, key, u16::arbitrary(g) % 6000),
+            4..7 => Step::Del(u8::arbitrary(g) % 5, key),
             _ => Step::Body(key, u16::arbitrary(g) % 9000),
         }
     }

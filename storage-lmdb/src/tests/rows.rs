@@ -172,6 +172,7 @@ fn a_flipped_bit_is_found_in_its_row_alone() {
     assert!(matches!(refused(dir.path()), OpenError::RowsUnreadable { .. }));
     let env = crate::ledger::Ledger::open_env(&dir.path().join("ledger"), 1 << 30);
     let ledger = crate::ledger::Ledger::open(env.expect("it opens")).expect("it opens");
+    ledger.load_lag().expect("it can be read");
     let snapshot = ledger.snapshot().expect("it can be read");
     let alpha = read::row::<PeerRow>(&snapshot, Table::Peers, &[0, 0, 0, 0]);
     assert!(matches!(alpha, Err(StoreFault::Corrupt(_))), "{alpha:?}");

@@ -3,11 +3,12 @@
 use consign_core::ledger::rows::{
     DeadletterRow, DigestRow, DoomedRow, IdRow, InflightRow, PeerRow,
 };
-use consign_core::ledger::{Table, keys, keys_upkeep};
+use consign_core::ledger::{Table, keys, keys_pickup, keys_upkeep};
 use consign_core::store::Batch;
 use consign_core::time::UnixMillis;
 
 use crate::sim::audit::rows::{Name, Row};
+use crate::sim::audit::shards::{Name as Shore, Row as OnShore};
 
 /// Where a row stands.
 pub fn place(name: &Name) -> (Table, Vec<u8>) {
@@ -48,6 +49,7 @@ pub fn place(name: &Name) -> (Table, Vec<u8>) {
         Name::Export(rule, seq) => (Table::Exports, keys_upkeep::export(*rule, *seq).to_vec()),
         Name::Quarantine(what) => (Table::Quarantine, what.clone()),
         Name::Meta(name) => (Table::Meta, name.key().to_vec()),
+        Name::Pickup(Shore::Node(id)) => (Table::Nodes, keys_pickup::node(id).to_vec()),
         Name::Pickup(_) | Name::Foreign => panic!("no row of ours"),
     };
     (table, key)
@@ -101,6 +103,7 @@ pub fn put(batch: &mut Batch, row: Row) {
         Row::RememberedAge(at, id) => row!(Name::RememberedAge(at, id)),
         Row::Export(rule, seq, r) => row!(Name::Export(rule, seq), *r),
         Row::Quarantine(what, r) => row!(Name::Quarantine(what), *r),
+        Row::Pickup(OnShore::Node(id, r)) => row!(Name::Pickup(Shore::Node(id)), *r),
         Row::Meta(..) | Row::Body(..) | Row::Pickup(_) | Row::Foreign => {
             panic!("written elsewhere")
         }

@@ -8,3 +8,4 @@ mod more;
 mod play;
 mod reload;
 mod show;
+mod signed;
