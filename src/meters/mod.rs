@@ -14,7 +14,7 @@ use consign_core::driver::MakeSession;
 use consign_core::http::{Answered, Target, Tell};
 use consign_core::node::Note;
 use consign_core::session::{ConnInfo, Session, SessionInput, SessionOut};
-use consign_core::time::{Instant, Now};
+use consign_core::time::{Instant, Now, UnixMillis};
 
 pub use served::{HTTP, Row, Served};
 
@@ -35,6 +35,8 @@ struct Inner {
 struct Traffic {
     sent: AtomicU64,
     received: AtomicU64,
+    /// When bytes came last (ms since the Unix epoch); 0 before the first.
+    heard_at: AtomicU64,
 }
 
 impl Meters {
@@ -43,6 +45,14 @@ impl Meters {
     pub fn traffic(&self, peer: &str) -> (u64, u64) {
         let all = lock(&self.0.traffic);
         all.get(peer).map_or((0, 0), |t| (t.sent.load(Relaxed), t.received.load(Relaxed)))
+    }
+
+    /// When a peer said something last, be it the answer to a PING; `None` before the first in this run.
+    #[must_use]
+    pub fn heard_at(&self, peer: &str) -> Option<UnixMillis> {
+        let all = lock(&self.0.traffic);
+        let at = all.get(peer).map_or(0, |traffic| traffic.heard_at.load(Relaxed));
+        (at != 0).then_some(UnixMillis(at))
     }
 
     /// The same sessions, counting their bytes. Handshakes let in only peers of the configuration, so their
@@ -132,6 +142,7 @@ impl Session for Counting {
     fn step(&mut self, now: Now, input: SessionInput<'_>, out: &mut SessionOut) {
         if let SessionInput::Bytes(bytes) = &input {
             self.traffic.received.fetch_add(bytes.len() as u64, Relaxed);
+            self.traffic.heard_at.store(now.wall.0, Relaxed);
         }
         let before = out.bytes.len();
         self.session.step(now, input, out);

@@ -112,6 +112,24 @@ fn bytes_are_counted_for_their_peer_over_all_its_sessions() {
 }
 
 #[test]
+fn a_peer_was_heard_when_its_bytes_came_and_not_when_something_else_did() {
+    let meters = Meters::default();
+    let make = meters.counting(Arc::new(|_: &ConnInfo| Box::new(Parrot)));
+    let identity = Identity { name: "beta".into(), fingerprint: [0; 32], not_after: 0 };
+    let conn = ConnId { slot: 0, generation: 1 };
+    let mut session =
+        make(&ConnInfo { conn, remote: "x".into(), uid: None, identity: Some(identity) });
+    let mut out = SessionOut::default();
+    let at = |ms| Now { wall: UnixMillis(ms), ..Now::default() };
+    session.step(at(1_000), SessionInput::Timer, &mut out);
+    assert_eq!(meters.heard_at("beta"), None);
+    session.step(at(2_000), SessionInput::Bytes(b"abc"), &mut out);
+    session.step(at(3_000), SessionInput::Timer, &mut out);
+    assert_eq!(meters.heard_at("beta"), Some(UnixMillis(2_000)));
+    assert_eq!(meters.heard_at("gamma"), None);
+}
+
+#[test]
 fn only_contradictions_count_as_such() {
     let meters = Meters::default();
     meters.heard(&Note::RoomAgain);

@@ -38,7 +38,12 @@ fn a_death_in_flight_is_a_failed_attempt_and_no_fault() {
         let (mut alpha, mut beta) = pair(runtime);
         alpha.serve();
         beta.serve();
-        wait::until_true("a session", || alpha.status()["peers"][0]["up"] == true);
+        // Each may have called the other: frozen before they have agreed which session stays, the other side
+        // would leave this one without any.
+        wait::until_true("a session", || {
+            let one = [&alpha, &beta].map(|site| site.status()["peers"][0]["up"] == true);
+            one == [true, true] && alpha.run(&["peers", "ping", "beta"]).status.success()
+        });
         // With the other side frozen the delivery stays in flight, whenever this one dies.
         beta.signal(Signal::STOP);
         let bytes = content(1, 150_000);

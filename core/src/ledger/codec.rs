@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::convert::Infallible;
 
 use minicbor::encode::Write;
-use minicbor::{Decode, Encode};
+use minicbor::{Decode, Encode, Encoder};
 
 use super::Table;
 
@@ -66,7 +66,7 @@ impl Gather<'_> {
 impl Write for Gather<'_> {
     type Error = Infallible;
 
-    #[inline]
+    #[inline(always)]
     fn write_all(&mut self, bytes: &[u8]) -> Result<(), Infallible> {
         if let Some(place) = self.bytes.get_mut(self.len..self.len + bytes.len()) {
             place.copy_from_slice(bytes);
@@ -84,10 +84,12 @@ pub fn encode<R: Encode<()>>(table: Table, key: &[u8], row: &R, out: &mut Vec<u8
     let start = out.len();
     let mut gather = Gather { bytes: [0; GATHERED], len: 0, out };
     let Ok(()) = gather.write_all(&[ROW_VERSION]);
-    if minicbor::encode(row, &mut gather).is_err() {
+    // By value: behind a reference each of these small writes would be a call.
+    let mut encoder = Encoder::new(gather);
+    if row.encode(&mut encoder, &mut ()).is_err() {
         unreachable!("writing to memory cannot fail");
     }
-    gather.flush();
+    encoder.into_writer().flush();
     let sum = checksum(table, key, out.get(start..).unwrap_or_default());
     out.extend_from_slice(&sum.to_be_bytes());
 }

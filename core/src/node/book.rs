@@ -4,6 +4,7 @@
 //! book: entries newer than the answer's `as_of` win (W3). An entry is forgotten once every read that
 //! is still open was asked after its commit.
 
+use alloc::collections::btree_map::Entry as MapEntry;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 
@@ -63,6 +64,18 @@ pub(super) struct Book {
     committed: BatchNo,
 }
 
+/// Takes an entry away if it is such a one, looking for it once.
+fn take_if<K: Ord, V>(
+    map: &mut BTreeMap<K, V>,
+    key: K,
+    is_old: impl FnOnce(&V) -> bool,
+) -> Option<V> {
+    match map.entry(key) {
+        MapEntry::Occupied(entry) if is_old(entry.get()) => Some(entry.remove()),
+        MapEntry::Occupied(_) | MapEntry::Vacant(_) => None,
+    }
+}
+
 impl Book {
     /// A read is asked: changes after the last commit are kept for it, or after `from` only.
     pub fn opened(&mut self, read: ReadNo, from: Option<BatchNo>) {
@@ -103,51 +116,25 @@ impl Book {
             match entry {
                 Entry::Segment(seq) => self.drop_segment(seq, floor),
                 Entry::Delivery(site, seq) => {
-                    let key = (site, seq);
-                    if self.deliveries.get(&key).is_some_and(|d| d.batch == batch)
-                        && self.deliveries.remove(&key).is_some_and(|d| d.holds)
-                    {
+                    let old = take_if(&mut self.deliveries, (site, seq), |d| d.batch == batch);
+                    if old.is_some_and(|d| d.holds) {
                         self.release(seq);
                     }
                 }
-                Entry::Id(id) => {
-                    if self.ids.get(&id).is_some_and(|i| i.0 == batch) {
-                        self.ids.remove(&id);
-                    }
-                }
-                Entry::Blob(blob) => {
-                    if self.blobs.get(&blob).is_some_and(|b| b.0 == batch) {
-                        self.blobs.remove(&blob);
-                    }
-                }
-                Entry::Digest(digest) => {
-                    if self.digests.get(&digest).is_some_and(|d| d.0 == batch) {
-                        self.digests.remove(&digest);
-                    }
-                }
-                Entry::Gone(seq) => {
-                    if self.gone.get(&seq) == Some(&batch) {
-                        self.gone.remove(&seq);
-                    }
-                }
-                Entry::Removed(id) => {
-                    if self.removed.get(&id).is_some_and(|r| r.0 == batch) {
-                        self.removed.remove(&id);
-                    }
-                }
+                Entry::Id(id) => drop(take_if(&mut self.ids, id, |i| i.0 == batch)),
+                Entry::Blob(blob) => drop(take_if(&mut self.blobs, blob, |b| b.0 == batch)),
+                Entry::Digest(digest) => drop(take_if(&mut self.digests, digest, |d| d.0 == batch)),
+                Entry::Gone(seq) => drop(take_if(&mut self.gone, seq, |gone| *gone == batch)),
+                Entry::Removed(id) => drop(take_if(&mut self.removed, id, |r| r.0 == batch)),
                 Entry::Receipt(seq, site) => {
-                    if self.receipts.get(&(seq, site)).is_some_and(|r| r.0 == batch) {
-                        self.receipts.remove(&(seq, site));
-                    }
+                    drop(take_if(&mut self.receipts, (seq, site), |r| r.0 == batch));
                 }
             }
         }
     }
 
     fn drop_segment(&mut self, seq: Seq, floor: BatchNo) {
-        if self.segments.get(&seq).is_some_and(|s| s.refs == 0 && s.changed <= floor) {
-            self.segments.remove(&seq);
-        }
+        drop(take_if(&mut self.segments, seq, |s| s.refs == 0 && s.changed <= floor));
     }
 
     /// A window or a flight begins to hold a segment; `row` is used only when it is not here yet.
@@ -208,10 +195,10 @@ impl Book {
         row: Option<DeliveryRow>,
         segment: &SegmentRow,
     ) {
-        if self.deliveries.get(&(site, seq)).is_none_or(|d| !d.holds) {
+        let changed = Changed { batch, row, holds: true };
+        if self.deliveries.insert((site, seq), changed).is_none_or(|before| !before.holds) {
             self.hold(seq, || Arc::new(segment.clone()));
         }
-        self.deliveries.insert((site, seq), Changed { batch, row, holds: true });
         self.log.push_back((batch, Entry::Delivery(site, seq)));
     }
 

@@ -10,6 +10,7 @@ use super::stage::{Intent, Verdict};
 use super::types::Note;
 use super::{Mode, Node};
 use crate::code::Cause;
+use crate::config::SuccessCondition;
 use crate::delivery::{Event, next};
 use crate::id::{ConnId, Epoch, Seq, SiteNo, TransferNo};
 use crate::ledger::Table;
@@ -406,7 +407,23 @@ impl Node {
     /// Sets the relayed marker in the commit of the ACK that decides it (DESIGN 3.5). An empty
     /// required set never satisfies it.
     pub(super) fn judge_success(&mut self, now: Now, seq: Seq, segment: &mut SegmentRow) {
-        use crate::config::SuccessCondition::{AllPeers, OnePeer};
+        if let Some(condition) = self.condition_met(segment)
+            && segment.relayed_at.is_none()
+        {
+            segment.relayed_at = Some(now.wall.0);
+            let unmet = keys::unmet(UnixMillis(segment.accepted_at), seq);
+            self.stage.batch.del(Table::Unmet, &unmet);
+            self.stage.note(Note::Relayed {
+                id: segment.id,
+                condition: condition.word(),
+                acks: segment.acked,
+            });
+        }
+    }
+
+    /// The condition that a segment has met, as its row stands.
+    pub(super) fn condition_met(&self, segment: &SegmentRow) -> Option<SuccessCondition> {
+        use SuccessCondition::{AllPeers, OnePeer};
         let condition = match (&segment.to, self.config.success_condition) {
             (Destinations::All, OnePeer) => OnePeer,
             (Destinations::All, AllPeers) | (Destinations::Named(_), OnePeer | AllPeers) => {
@@ -417,16 +434,7 @@ impl Node {
             OnePeer => segment.acked > 0,
             AllPeers => segment.required > 0 && segment.acked >= segment.required,
         };
-        if met && segment.relayed_at.is_none() {
-            segment.relayed_at = Some(now.wall.0);
-            let unmet = keys::unmet(UnixMillis(segment.accepted_at), seq);
-            self.stage.batch.del(Table::Unmet, &unmet);
-            self.stage.note(Note::Relayed {
-                id: segment.id,
-                condition: condition.word(),
-                acks: segment.acked,
-            });
-        }
+        met.then_some(condition)
     }
 
     /// A delivery waits under its `due` key, in memory too if the window reaches that far. One that is

@@ -423,6 +423,7 @@ impl Node {
         self.export(now, out);
         self.page_receipts(out);
         self.adopt_orphans(now);
+        self.relay_met(now);
         self.retire(now, out);
         self.dial(now, out);
         self.probe(now, out);

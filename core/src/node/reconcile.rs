@@ -64,7 +64,9 @@ pub(super) struct Reconcile {
     last_slice: bool,
     /// Segments for every peer that were accepted when none was known.
     orphans: VecDeque<(Seq, SegmentRow)>,
-    /// Whether any of them got a delivery in this run.
+    /// Segments that count as relayed by the condition that holds now, and did not by the one before.
+    met: VecDeque<(Seq, SegmentRow)>,
+    /// Whether any of those of either kind was dealt with in this run.
     adopted: bool,
     /// Whether everything is looked through once more behind the pass under way.
     once_more: bool,
@@ -81,20 +83,24 @@ impl Reconcile {
             slice_end: None,
             last_slice: false,
             orphans: VecDeque::new(),
+            met: VecDeque::new(),
             adopted: false,
             once_more: false,
         }
     }
 
-    /// A batch failed that may have had deliveries of orphans in it: all are looked for again.
+    /// A batch failed that may have had deliveries of orphans in it, or relayed markers: all are looked for
+    /// again.
     pub fn adopted_in_vain(&mut self) {
         if core::mem::take(&mut self.adopted) {
             self.orphans.clear();
+            self.met.clear();
             (self.after, self.phase) = (None, Phase::Read);
         }
     }
 
-    /// The first peers are known: segments that were accepted for every peer wait for them.
+    /// The first peers are known, and segments that were accepted for every peer wait for them; or another
+    /// condition or policy holds, by which some are relayed or may go.
     pub fn look_again(&mut self) {
         self.once_more = true;
     }
@@ -163,6 +169,7 @@ impl Node {
     pub(super) fn reconcile_slice(&mut self, out: &mut Vec<Action>) {
         let idle = self.reconcile.startup.is_empty()
             && self.reconcile.orphans.is_empty()
+            && self.reconcile.met.is_empty()
             && matches!(self.mode, Mode::Normal)
             && self.upkeep.has_room();
         if !idle || self.stopping {
@@ -208,6 +215,9 @@ impl Node {
         for (seq, row) in rows {
             if let Some(row) = row.as_ref().filter(|row| is_orphan(row)) {
                 self.reconcile.orphans.push_back((seq, row.clone()));
+            }
+            if let Some(row) = row.as_ref().filter(|row| self.counts_by_now(row)) {
+                self.reconcile.met.push_back((seq, row.clone()));
             }
             match row {
                 // Found missing before, and dealt with; somebody may have it by now.
@@ -318,6 +328,26 @@ impl Node {
             if is_orphan(&row) && !self.book.is_gone(seq) {
                 self.extend_destinations(now, seq, &mut row, &sites, &Destinations::All);
                 self.put_segment(seq, row);
+                self.reconcile.adopted = true;
+            }
+        }
+    }
+
+    /// Whether it has met the success condition without having been told: the ACKs came while another held.
+    fn counts_by_now(&self, row: &SegmentRow) -> bool {
+        row.relayed_at.is_none() && self.condition_met(row).is_some()
+    }
+
+    /// Segments that have met the condition that holds now are relayed, and may go where that was all they
+    /// waited for.
+    pub(super) fn relay_met(&mut self, now: Now) {
+        while matches!(self.mode, Mode::Normal) && self.stage.room(4) {
+            let Some((seq, row)) = self.reconcile.met.pop_front() else { return };
+            let mut row = self.book.segment(seq).cloned().unwrap_or(row);
+            if self.counts_by_now(&row) && !self.book.is_gone(seq) {
+                self.judge_success(now, seq, &mut row);
+                self.put_segment(seq, row);
+                self.may_go(now, seq);
                 self.reconcile.adopted = true;
             }
         }

@@ -16,6 +16,7 @@ use crate::code::Goodbye;
 use crate::config::{Config, PeerConfig};
 use crate::id::{ConnId, SiteNo, TransferNo};
 use crate::plant::Plant;
+use crate::retention::Policy;
 use crate::schedule::Ahead;
 use crate::session::SessionCommand;
 use crate::time::Now;
@@ -133,7 +134,10 @@ impl Node {
         for site in gone {
             self.peer_leaves(now, site, out);
         }
-        if old.peers.is_empty() && !self.config.peers.is_empty() {
+        let first = old.peers.is_empty() && !self.config.peers.is_empty();
+        let condition = old.success_condition != self.config.success_condition;
+        // What was acknowledged or relayed under the old one is judged by the new one too.
+        if first || condition || Policy::of(&old) != Policy::of(&self.config) {
             self.reconcile.look_again();
         }
         for known in self.config.peers.clone() {

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use consign_core::code::{Goodbye, Refusal};
-use consign_core::config::{Config, PeerConfig};
+use consign_core::config::{Config, PeerConfig, SuccessCondition};
 use consign_core::ledger::rows::State;
 use consign_core::node::{Answer, Input, Note, Question, Reading};
 use consign_core::segment::Class;
 use consign_core::session::{Outcome, SessionCommand, SessionEvent};
 use consign_core::store::CommitFault;
 
-use consign_core::id::{ConnId, TransferNo};
+use consign_core::id::{ConnId, SegmentId, TransferNo};
 
 use crate::acts::audits;
 use crate::site::{Site, config};
@@ -111,6 +111,81 @@ fn the_first_peer_gets_what_was_accepted_for_everybody() {
     reconfigure(&mut site, &config(&["beta"]));
     site.wait(Duration::from_secs(1));
     assert_eq!(site.delivery(id, "beta").map(|row| row.state), Some(State::Scheduled));
+    site.audit();
+}
+
+/// Beta has acknowledged a segment for everybody, gamma has not: by `all_peers` it is not relayed.
+fn acked_by_one(more: impl FnOnce(&mut Config)) -> (Site, SegmentId) {
+    let mut config = config(&["beta", "gamma"]);
+    more(&mut config);
+    let mut site = Site::with(config);
+    let id = site.queue("one", &["*"]);
+    let conn = site.session("beta");
+    site.settle();
+    let sent = site.sendings();
+    site.outcome(conn, sent[0].1.offer.transfer, Outcome::Acked);
+    site.settle();
+    assert_eq!(site.segment(id).unwrap().relayed_at, None);
+    (site, id)
+}
+
+#[test]
+fn what_was_acknowledged_counts_when_one_peer_becomes_enough() {
+    for evict_on_relay in [false, true] {
+        let (mut site, id) = acked_by_one(|config| config.evict_on_relay = evict_on_relay);
+        let config = Config { success_condition: SuccessCondition::OnePeer, ..site.config.clone() };
+        reconfigure(&mut site, &config);
+        site.wait(Duration::from_secs(1));
+        let relayed = site.segment(id).map(|row| row.relayed_at.is_some());
+        assert_eq!(relayed, (!evict_on_relay).then_some(true), "evicted, or marked");
+        site.audit();
+    }
+}
+
+#[test]
+fn what_was_acknowledged_counts_after_a_start_by_another_condition_and_after_a_failed_batch() {
+    let (mut site, id) = acked_by_one(|_| ());
+    site.config.success_condition = SuccessCondition::OnePeer;
+    let mut site = site.restart();
+    // The batch with the marker finds no room; it is looked for again.
+    while !site.has_batch() {
+        site.turn();
+    }
+    site.store.fail_commit(1, CommitFault::Full("planted".into()));
+    site.settle();
+    site.wait(Duration::from_secs(60));
+    assert!(site.segment(id).unwrap().relayed_at.is_some());
+    site.audit();
+}
+
+#[test]
+fn what_counts_as_relayed_stays_so_when_more_is_demanded() {
+    let (mut site, id) =
+        acked_by_one(|config| config.success_condition = SuccessCondition::AllPeers);
+    let one = Config { success_condition: SuccessCondition::OnePeer, ..site.config.clone() };
+    reconfigure(&mut site, &one);
+    site.wait(Duration::from_secs(1));
+    let at = site.segment(id).unwrap().relayed_at;
+    let all = Config { success_condition: SuccessCondition::AllPeers, ..site.config.clone() };
+    reconfigure(&mut site, &all);
+    site.wait(Duration::from_secs(1));
+    assert!(at.is_some() && site.segment(id).unwrap().relayed_at == at);
+}
+
+#[test]
+fn what_was_relayed_goes_when_a_reload_says_so() {
+    let (mut site, id) =
+        acked_by_one(|config| config.success_condition = SuccessCondition::AllPeers);
+    let conn = site.session("gamma");
+    site.settle();
+    let sent = site.sendings();
+    site.outcome(conn, sent[0].1.offer.transfer, Outcome::Acked);
+    site.settle();
+    assert!(site.segment(id).unwrap().relayed_at.is_some());
+    let config = Config { evict_on_relay: true, ..site.config.clone() };
+    reconfigure(&mut site, &config);
+    site.wait(Duration::from_secs(1));
+    assert!(site.segment(id).is_none());
     site.audit();
 }
 

@@ -48,6 +48,11 @@ pub(super) fn peers(page: &mut Page, status: &Status, context: &AdminContext) {
     for (name, help, value) in gauges {
         of_each(page, peers, (name, Gauge, help), value);
     }
+    let help =
+        "When it said anything last, be it the answer to a PING; 0 before the first in this run.";
+    of_each(page, peers, ("consign_peer_heartbeat_timestamp_seconds", Gauge, help), |p| {
+        context.meters.heard_at(&p.name).map_or(0, |at| at.0 / 1000)
+    });
     let families = [
         ("consign_peer_queue_segments", "Deliveries to it that are not done, by state."),
         ("consign_peer_queue_bytes", "Their bytes."),

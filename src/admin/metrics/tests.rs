@@ -85,6 +85,7 @@ fn what_the_node_tells_comes_out_under_its_labels() {
     status.tallied.accepted[Source::Watch as usize] = CounterRow { count: 4, bytes: 44 };
     let text = text(&status, &context());
     has(&text, "consign_peer_up{peer=\"beta\"} 1");
+    has(&text, "consign_peer_heartbeat_timestamp_seconds{peer=\"beta\"} 0");
     has(&text, "consign_peer_oldest_pending_timestamp_seconds{peer=\"beta\"} 7");
     for (state, count) in
         [("queued", 1), ("sending", 2), ("backoff", 4), ("held", 0), ("deadletter", 5)]
@@ -195,7 +196,9 @@ fn every_series_moves_when_what_it_tells_of_does() {
     let other = |line: &&str| {
         others.iter().any(|name| line.starts_with(name))
             || line.contains("_bucket{")
-            || line.starts_with("consign_peer_sent") | line.starts_with("consign_peer_received")
+            || ["sent", "received", "heartbeat"]
+                .iter()
+                .any(|what| line.starts_with(&format!("consign_peer_{what}")))
             || line.contains("peer=\"beta\",state=\"queued\"")
             || line.contains("peer=\"beta\",state=\"backoff\"")
     };

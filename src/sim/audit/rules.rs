@@ -59,6 +59,13 @@ impl Site {
         self.config = config;
     }
 
+    /// A process starts, by what it went by last: nothing that was decided before is still to become durable,
+    /// and batches are counted from the last one that is.
+    pub fn starts(&mut self) {
+        self.past.former.iter_mut().for_each(|former| former.done = true);
+        self.past.from = 0;
+    }
+
     /// It goes by this from now on; `handed` is the last batch that was filled before.
     pub fn goes_on_with(&mut self, at: Micros, config: Config, handed: u64) {
         self.past.meets(&config);

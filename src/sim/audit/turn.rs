@@ -70,6 +70,7 @@ impl Desk<'_> {
             below: BlobNo(self.site.disk.meta(MetaName::NextBlob)),
             ..super::site::Life::default()
         };
+        self.site.starts();
         self.site.clock = Clock::default();
         self.site.links.clear();
         self.site.unsaid.clear();

@@ -313,6 +313,8 @@ impl Keeper {
         }
         match (status, fetch.kind) {
             (200 | 206, _) => self.served(fetch, whole, shore),
+            // The session may be of the key before, and the new one was enrolled in a batch that is lost.
+            (401, Kind::Honest) => shore.not_known(),
             (401 | 404 | 408 | 409 | 410 | 429 | 500 | 503, _) | (403, Kind::Foreign) => {}
             (_, kind) => {
                 let text = String::from_utf8_lossy(&fetch.data);

@@ -100,3 +100,17 @@ fn what_is_charged_when_a_limit_is_lowered_may_stay_and_nothing_comes_on_top() {
     play.accepted("two.pdf");
     assert_eq!(play.broken.map(|v| v.invariant), Some("I10"));
 }
+
+/// Numbers of batches that never came to be are given again after a start.
+#[test]
+fn after_a_start_the_last_one_alone_holds_whatever_was_under_way() {
+    for (wait, broken) in [(1_000, Some("I22")), (30_000, None)] {
+        let mut play = Play::new();
+        reload(&mut play, longer, 7);
+        play.restart(A);
+        play.hello();
+        let draft = refused(&mut play, wait);
+        play.commit(A, draft);
+        assert_eq!(play.broken.as_ref().map(|v| v.invariant), broken, "{wait}: {:?}", play.broken);
+    }
+}
