@@ -2,7 +2,8 @@
 //! this process elsewhere.
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
 
 use consign_core::inbox::FileMark;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
@@ -60,6 +61,25 @@ pub(crate) fn walk<P: AsRef<[u8]>>(
         at = next;
     }
     Ok(Some(at))
+}
+
+/// Opens a file below a directory, by its path from there. No part of it is followed if it is a link by now,
+/// and nothing is waited for that it may have become.
+///
+/// # Errors
+/// Those of the system; `LOOP` or `NOTDIR` when a part is a link or no directory, `INVAL` when the path does
+/// not lead down.
+pub(crate) fn file(base: &Path, path: &Path) -> Result<OwnedFd, Errno> {
+    let parts = path.components().map(|part| match part {
+        Component::Normal(name) => Ok(name.as_bytes()),
+        _ => Err(Errno::INVAL),
+    });
+    let parts = parts.collect::<Result<Vec<&[u8]>, Errno>>()?;
+    let (name, dirs) = parts.split_last().ok_or(Errno::INVAL)?;
+    let base = rustix::fs::open(base, DIRECTORY, Mode::empty())?;
+    let dir = walk(&base, dirs, false)?.ok_or(Errno::NOENT)?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    rustix::fs::openat(&dir, *name, flags, Mode::empty())
 }
 
 /// What stands under a name.

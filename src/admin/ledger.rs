@@ -8,7 +8,7 @@ use consign_core::code::Cause;
 use consign_core::http::rfc3339;
 use consign_core::id::{BlobDigest, SegmentId, Seq, SiteNo, hex};
 use consign_core::ledger::read::{Held, held, row, scan_prefix};
-use consign_core::ledger::rows::{Body, DeliveryRow, IdRow, PeerRow, State};
+use consign_core::ledger::rows::{Body, DeliveryRow, IdRow, Loss, PeerRow, SegmentRow, State};
 use consign_core::ledger::{Table, codec, keys};
 use consign_core::segment::Destinations;
 use consign_core::store::{Snapshot, StoreFault};
@@ -206,6 +206,9 @@ pub fn find(snapshot: &dyn Snapshot, prefix: &IdPrefix) -> Result<One<Seq>, Stor
         }
         found.len() < 5
     })?;
+    if found.is_empty() && bad.is_none() {
+        found = lost(snapshot, prefix)?;
+    }
     match (found.as_slice(), bad) {
         ([], Some(fault)) => Err(StoreFault::Corrupt(fault.to_string())),
         ([], None) => Ok(One::Missing),
@@ -213,6 +216,27 @@ pub fn find(snapshot: &dyn Snapshot, prefix: &IdPrefix) -> Result<One<Seq>, Stor
         (several, _) => Ok(One::Ambiguous(several.iter().map(|(id, _)| id.to_string()).collect())),
     }
 }
+
+/// Segments whose content is gone: no id leads to them, so that it can be taken anew, and yet they are held.
+/// They are rare, and looked for only when nothing else is found.
+fn lost(snapshot: &dyn Snapshot, prefix: &IdPrefix) -> Result<Vec<(SegmentId, Seq)>, StoreFault> {
+    let (mut found, mut rows) = (Vec::new(), 0);
+    snapshot.scan(Table::Segments, &[], &mut |key, value| {
+        rows += 1;
+        let row = codec::decode::<SegmentRow>(Table::Segments, key, value).ok();
+        if let (Some(row), Some(seq)) = (row, keys::parse_u64(key))
+            && row.loss == Some(Loss::Gone)
+            && hex(&row.id.0).starts_with(prefix.digits())
+        {
+            found.push((row.id, Seq(seq)));
+        }
+        found.len() < 5 && rows < LOST_ROWS
+    })?;
+    Ok(found)
+}
+
+/// Segments that are looked through for one without its id.
+const LOST_ROWS: usize = 1_000_000;
 
 /// The segment whose id begins so, with its deliveries.
 ///

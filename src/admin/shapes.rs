@@ -426,6 +426,7 @@ impl Status {
                 items: node.scrub.items,
                 bytes: node.scrub.bytes,
                 corrupt: node.scrub.corrupt,
+                damaged: node.scrub.damaged,
             },
             peers: node.peers.iter().map(Peer::of).collect(),
             watch: context.watch.all().into_iter().map(Watch::of).collect(),

@@ -13,6 +13,7 @@ use std::process::Command;
 
 use clap::Args;
 use consign_storage_lmdb::{Offline, OpenError, OpenOptions};
+use rustix::process::Signal;
 
 use super::screen::standard;
 use crate::cli::{self, Trouble};
@@ -65,6 +66,10 @@ pub fn run(args: &FsckArgs, global: &Global) -> Result<Exit, Trouble> {
     if !args.in_process {
         return Ok(in_a_child()?);
     }
+    // Whoever is asked to stop means both: a repair that goes on unseen would hold the lock.
+    if let Err(why) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
+        tracing::debug!(%why, "this process cannot end with the one that asked");
+    }
     let (dir, names) = place(args, global)?;
     let mut options = OpenOptions::new(&dir);
     options.force_fs = args.force_fs;
@@ -98,7 +103,15 @@ fn in_a_child() -> Result<Exit, Failure> {
     let program = std::env::current_exe().map_err(failed)?;
     let args = std::env::args_os().skip(1);
     let status = Command::new(program).args(args).arg("--in-process").status().map_err(failed)?;
-    if let Some(signal) = status.signal() {
+    // A page that cannot be read ends it by a signal of its own; these come from outside.
+    let outside = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::KILL, Signal::TERM];
+    let signal = status.signal();
+    if let Some(signal) = signal.filter(|ended| outside.iter().any(|s| s.as_raw() == *ended)) {
+        let message = format!("the process that checks was ended from outside, by signal {signal}");
+        let help = "run it once more: a repair that was cut off is gone on with";
+        return Err(Failure::new(Exit::Failed, "CN0931", message).help(help));
+    }
+    if let Some(signal) = signal {
         let message = format!(
             "pages of the ledger cannot be read: the process that read them ended by signal {signal}"
         );

@@ -153,8 +153,9 @@ pub(super) fn short(id: &str) -> String {
 
 /// `beta delivered, gamma backing off (ack_timeout)`.
 fn deliveries(segment: &Segment) -> String {
+    let damaged = segment.damaged.then(|| "content damaged or gone".to_string());
     if segment.deliveries.is_empty() {
-        return if segment.here { "stays here" } else { "none" }.into();
+        return damaged.unwrap_or_else(|| if segment.here { "stays here" } else { "none" }.into());
     }
     let each = segment.deliveries.iter().map(|delivery| {
         let state = format!("{} {}", delivery.peer, delivery.state);
@@ -163,7 +164,7 @@ fn deliveries(segment: &Segment) -> String {
             Some(_) | None => state,
         }
     });
-    each.collect::<Vec<_>>().join(", ")
+    damaged.into_iter().chain(each).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

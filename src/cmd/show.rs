@@ -78,6 +78,9 @@ fn text(segment: &Segment, now: SystemTime) -> String {
     field("accepted", &segment.accepted_at);
     field("expires", segment.expires_at.as_deref().unwrap_or_default());
     field("relayed", segment.relayed_at.as_deref().unwrap_or_default());
+    if segment.damaged {
+        field("content", "damaged or gone here; a peer that has it is asked for it");
+    }
     if segment.held {
         field("held", "by an operator");
     }

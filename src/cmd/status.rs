@@ -122,9 +122,11 @@ pub(super) fn text(
     if status.quarantined > 0 {
         text.push_str(&format!("      {} in quarantine", human::count(status.quarantined, "row")));
     }
-    if status.scrub.corrupt > 0 {
-        let found = human::count(status.scrub.corrupt, "segment");
-        text.push_str(&format!("      the content of {found} is damaged"));
+    if status.scrub.damaged > 0 {
+        let found = human::count(status.scrub.damaged, "segment");
+        text.push_str(&format!(
+            "      the content of {found} is damaged or gone: consign assurance --all"
+        ));
     }
     text.push('\n');
     if status.peers.is_empty() {

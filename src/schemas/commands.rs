@@ -258,6 +258,8 @@ shapes! {
         deliveries: u64,
         /// Bytes charged.
         used_bytes: u64,
+        /// Segments that are there though their content is gone.
+        content_lost: u64,
         /// Pieces of content that were looked at.
         content: u64,
         /// Bytes of them that were read.

@@ -6,7 +6,8 @@
 //! drained: each batch that brings changes puts twice as many of the frozen ones where they belong, in the
 //! order of their keys. With the last of them go the rows in `lag` that told of them. A change is on disk
 //! with its batch, once in `lag` and later in its table, so a crash at any time loses nothing: what `lag`
-//! still holds is read again at the start.
+//! still holds is read again at the start, with how far what was frozen had come, so that a site that is
+//! started again and again gets on with it all the same.
 //!
 //! A view of the ledger sees the young first, then what is frozen, then the tables. Runs never change, so
 //! each batch has its own [`Lag`], and a view takes the one of the batch that it shows.
@@ -60,7 +61,8 @@ pub(crate) trait Places {
 pub(crate) struct Lag {
     /// Oldest first; each is more than half as large again as the next, or larger.
     young: Vec<Arc<Run>>,
-    frozen: Option<Frozen>,
+    /// Oldest first: the first is drained. There is more than one only after a start that found much.
+    frozen: VecDeque<Frozen>,
 }
 
 #[derive(Clone, Debug)]
@@ -84,11 +86,35 @@ impl Lag {
         broken: &mut dyn FnMut(&[u8]) -> Result<(), StoreFault>,
     ) -> Result<Lag, StoreFault> {
         let mut lag = Lag::default();
+        let mut mark = (0, 0, Vec::new());
+        let last = journal.last(txn).map_err(|why| fault(&why))?;
+        if let Some((said, _)) = last.and_then(|(key, value)| journal::decode(key, value)) {
+            mark = (said.through, said.table, said.key.to_vec());
+        }
         for row in journal.iter(txn).map_err(|why| fault(&why))? {
             let (key, value) = row.map_err(|why| fault(&why))?;
-            match journal::decode(key, value) {
-                Some(changes) => lag.add(Run::of(&changes)),
-                None => broken(key)?,
+            let Some((_, changes)) = journal::decode(key, value) else {
+                broken(key)?;
+                continue;
+            };
+            let batch = journal::batch(key);
+            // What was frozen when the last batch was committed ends there; it goes on where it was.
+            if mark.0 != 0 && batch.0 > mark.0 {
+                lag.freeze(BatchNo(mark.0), 1);
+                if let Some(frozen) = lag.frozen.back_mut() {
+                    frozen.next = frozen.run.seek_number(mark.1, &mark.2);
+                }
+                mark.0 = 0;
+            }
+            lag.add(Run::of(&changes));
+            if mark.0 == 0 {
+                lag.freeze(batch, FROZEN_ROWS);
+            }
+        }
+        if mark.0 != 0 {
+            lag.freeze(BatchNo(mark.0), 1);
+            if let Some(frozen) = lag.frozen.back_mut() {
+                frozen.next = frozen.run.seek_number(mark.1, &mark.2);
             }
         }
         Ok(lag)
@@ -116,12 +142,25 @@ impl Lag {
         late: &[Late<'_>],
     ) -> Result<Lag, heed::Error> {
         let mut lag = self.clone();
-        let key = journal::key(batch);
-        crate::writer::append(&places.journal(), txn, &key, &journal::encode(&key, late))?;
         lag.add(Run::of(late));
         lag.drain(places, txn, DRAINED * late.len())?;
-        lag.freeze(batch);
+        if lag.frozen.is_empty() {
+            lag.freeze(batch, FROZEN_ROWS);
+        }
+        let key = journal::key(batch);
+        let value = journal::encode(&key, lag.mark(), late);
+        crate::writer::append(&places.journal(), txn, &key, &value)?;
         Ok(lag)
+    }
+
+    /// How far what is frozen is where it belongs.
+    fn mark(&self) -> journal::Mark<'_> {
+        let Some(frozen) = self.frozen.front() else { return journal::Mark::default() };
+        let (table, key) = match frozen.run.row(frozen.next) {
+            Some((table, key, _)) => (table.number(), key),
+            None => (u8::MAX, &[][..]),
+        };
+        journal::Mark { through: frozen.through.0, table, key }
     }
 
     /// Puts everything where it belongs, and empties `lag`.
@@ -133,36 +172,36 @@ impl Lag {
         places: &dyn Places,
         txn: &mut RwTxn<'_>,
     ) -> Result<(), heed::Error> {
-        self.drain(places, txn, usize::MAX)?;
-        if let Some(run) = self.young.drain(..).reduce(|a, b| Arc::new(Run::merged(&a, &b))) {
-            self.frozen = Some(Frozen { run, next: 0, through: BatchNo(u64::MAX) });
+        self.freeze(BatchNo(u64::MAX), 1);
+        while !self.frozen.is_empty() {
             self.drain(places, txn, usize::MAX)?;
         }
         places.journal().clear(txn)
     }
 
-    /// What is young is frozen when there is enough of it, and nothing frozen before it.
-    fn freeze(&mut self, through: BatchNo) {
+    /// What is young is frozen when it is so many rows, or many bytes.
+    fn freeze(&mut self, through: BatchNo, enough: usize) {
         let rows: usize = self.young.iter().map(|run| run.len()).sum();
         let bytes: usize = self.young.iter().map(|run| run.bytes()).sum();
-        if self.frozen.is_none() && (rows >= FROZEN_ROWS || bytes >= FROZEN_BYTES) {
+        if rows >= enough || bytes >= FROZEN_BYTES {
             let run = self.young.drain(..).reduce(|a, b| Arc::new(Run::merged(&a, &b)));
-            self.frozen = run.map(|run| Frozen { run, next: 0, through });
+            self.frozen.extend(run.map(|run| Frozen { run, next: 0, through }));
         }
     }
 
+    /// Puts so many rows of what was frozen first where they belong.
     fn drain(
         &mut self,
         places: &dyn Places,
         txn: &mut RwTxn<'_>,
         most: usize,
     ) -> Result<(), heed::Error> {
-        let Some(mut frozen) = self.frozen.take() else { return Ok(()) };
+        let Some(mut frozen) = self.frozen.pop_front() else { return Ok(()) };
         let end = frozen.next.saturating_add(most).min(frozen.run.len());
         for at in frozen.next..end {
             let Some((table, key, change)) = frozen.run.row(at) else { continue };
             // What has changed again since is told by that: most ids of a relay come and go in between.
-            if self.young.iter().any(|run| run.get(table, key).is_some()) {
+            if self.runs().any(|run| run.get(table, key).is_some()) {
                 continue;
             }
             let Some(db) = places.table(table) else { continue };
@@ -173,7 +212,7 @@ impl Lag {
         }
         frozen.next = end;
         if end < frozen.run.len() {
-            self.frozen = Some(frozen);
+            self.frozen.push_front(frozen);
             return Ok(());
         }
         let through = journal::key(frozen.through);
@@ -183,7 +222,7 @@ impl Lag {
 
     /// Runs, newest first.
     fn runs(&self) -> impl Iterator<Item = &Run> {
-        let frozen = self.frozen.iter().map(|frozen| &*frozen.run);
+        let frozen = self.frozen.iter().rev().map(|frozen| &*frozen.run);
         self.young.iter().rev().map(|run| &**run).chain(frozen)
     }
 
@@ -267,6 +306,19 @@ impl<'l> Changes<'l> {
         self.peek().filter(|(next, _)| *next == key)?;
         self.next().map(|(_, change)| change)
     }
+}
+
+/// Writes into `lag` alone, as if nothing had been frozen.
+#[cfg(test)]
+pub(crate) fn tell_only(
+    places: &dyn Places,
+    txn: &mut RwTxn<'_>,
+    batch: BatchNo,
+    late: &[Late<'_>],
+) -> Result<(), heed::Error> {
+    let key = journal::key(batch);
+    let value = journal::encode(&key, journal::Mark::default(), late);
+    places.journal().put(txn, &key, &value)
 }
 
 /// The key of a row of `lag`, for people.

@@ -14,6 +14,7 @@ use consign_storage_lmdb::{Offline, OpenOptions as StoreOptions};
 use serde_json::Value;
 
 use crate::site::{Site, content, lines, pair, with_schema};
+use crate::wait;
 
 /// Every file below a directory with its bytes.
 fn listing(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
@@ -181,10 +182,22 @@ fn damaged_files_are_found_and_repaired_and_their_neighbours_go_on() {
     let (exit, summary, _) = fsck(&alpha, &["--repair", "--content"]);
     assert_eq!((exit, &summary["mended"]), (Some(0), &0.into()), "once more changes nothing");
 
+    // Nobody has to look for what is gone: the repair says so, and so does the site as long as it is.
+    assert_eq!(summary["content_lost"], 3);
     beta.serve();
     alpha.serve();
     let counts = alpha.settled("beta");
     assert_eq!((counts.delivered, counts.dead), (9, 3));
+    wait::until_true("all to be looked at", || alpha.status()["scrub"]["damaged"] == 3);
+    let check = alpha.run(&["check"]);
+    assert_eq!(check.status.code(), Some(2), "{}", text(&check));
+    assert!(text(&check).contains("3 damaged"), "{}", text(&check));
+    let lost = alpha.segments().into_iter().find(|s| s["damaged"] == true).expect("one is damaged");
+    let id = lost["id"].as_str().expect("an id").to_string();
+    let shown = alpha.run(&["show", &id[..12]]);
+    assert!(text(&shown).contains("damaged or gone here"), "{}", text(&shown));
+    let listed = alpha.run(&["ls"]);
+    assert!(text(&listed).contains("content damaged or gone"), "{}", text(&listed));
     for segment in beta.segments() {
         let id = segment["id"].as_str().expect("an id");
         assert!(beta.content(id) == sent[id], "B24: the far side has what was accepted");

@@ -382,6 +382,7 @@ impl Node {
         if loss == Loss::Gone {
             self.stage.batch.del(Table::Ids, &keys::id(&row.id));
             self.book.set_id(self.stage.number(), row.id, None);
+            self.scrub.is_damaged(seq);
         }
         row.loss = Some(loss);
         self.handed.look_again(loss == Loss::Gone);

@@ -97,6 +97,7 @@ impl Node {
         }
         self.drop_exports(seq, &kept.exports);
         self.stage.segment_out(SiteNo(segment.from));
+        self.scrub.is_well(seq);
         if segment.unplaced == Some(true) {
             self.stage.meta.unplaced = self.stage.meta.unplaced.saturating_sub(1);
         }

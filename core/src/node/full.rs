@@ -8,11 +8,14 @@
 //!     │                        └──────────── commit full ────────────────┘ │
 //!     └──────────────── ballast whole and storage.min_free free ───────────┘
 //! ```
-//! More than [`TRIES`] full commits in a row stop the process: it could only lose what it was told.
+//! Each time, a batch holds half as much at most: deletions need room too, and less of it the fewer there are. What does
+//! not fit waits for the next batch. More than [`TRIES`] full commits in a row stop the process: it could only lose what it
+//! was told, and it commits nothing any more, since what is staged rests on counters that are void.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -24,12 +27,19 @@ use super::{Asked, Mode, Node};
 use crate::id::{BatchNo, Epoch, Seq, SiteNo};
 use crate::ledger::read::{ReadRequest, Recovery};
 use crate::ledger::rows::{DeliveryRow, SegmentRow, State};
+use crate::limits::BATCH_ROWS;
 use crate::plant::Plant;
 use crate::schedule::Backoff;
 use crate::session::Promise;
 use crate::store::{CommitFault, Errand, Space};
 use crate::time::{Instant, Now};
 
+/// Rows that the end of an attempt changes at most, with those that it lets go.
+const SETTLE_ROWS: usize = 10;
+/// Ends of attempts that are read and staged at a time when a batch had no room for them.
+const REST: usize = 16;
+/// How often a batch is halved.
+const SMALLEST: u32 = 4;
 /// Full commits in a row before the process stops (exit 70).
 const TRIES: u32 = 10;
 /// Wait before relief is tried again, and between looks at the disk.
@@ -47,12 +57,39 @@ pub(super) struct Rejudge {
     intents: Vec<Intent>,
 }
 
+impl Rejudge {
+    fn of(tries: u32, intents: Vec<Intent>) -> Rejudge {
+        Rejudge {
+            tries,
+            not_before: Instant::ZERO,
+            asked: false,
+            recovery: None,
+            pairs: Vec::new(),
+            rows: None,
+            intents,
+        }
+    }
+}
+
 /// Relief goes through, growth is refused.
 #[derive(Clone, Debug)]
 pub(super) struct Tight {
     pub tries: u32,
     pub probe_at: Instant,
     pub probes: u64,
+    /// Relief that did not fit into the first batch, and waits for a later one.
+    rest: VecDeque<Intent>,
+    /// What is being read for the next of it.
+    reading: Vec<Intent>,
+    /// Attempts that were in flight when the ledger was read.
+    epochs: BTreeMap<(SiteNo, Seq), Epoch>,
+}
+
+impl Tight {
+    fn new(tries: u32, probe_at: Instant) -> Tight {
+        let (rest, reading) = (VecDeque::new(), Vec::new());
+        Tight { tries, probe_at, probes: 0, rest, reading, epochs: BTreeMap::new() }
+    }
 }
 
 /// Something was refused because the disk, as last seen, has no room for it. No commit may come that
@@ -89,10 +126,7 @@ impl Node {
         self.space = space;
         let why = match why {
             CommitFault::Full(why) => why,
-            CommitFault::Broken(why) => {
-                self.stage.wreck();
-                return out.push(Action::Halt(why));
-            }
+            CommitFault::Broken(why) => return self.halt(why, out),
         };
         let tries = match &self.mode {
             Mode::Tight(_) | Mode::Rejudge(_) if self.config.planted(Plant::G6) => 0,
@@ -105,8 +139,7 @@ impl Node {
         };
         if tries >= TRIES {
             let text = format!("{tries} commits in a row found no space even for deletions: {why}");
-            self.stage.wreck();
-            return out.push(Action::Halt(text));
+            return self.halt(text, out);
         }
         self.take_back(from, out);
         if self.config.planted(Plant::StagedReliefLost) {
@@ -120,16 +153,21 @@ impl Node {
             0 => now.mono,
             n => now.mono.after(RETRY.delay(n.into(), 0)),
         };
-        self.mode = Mode::Rejudge(Box::new(Rejudge {
-            tries,
-            not_before,
-            asked: false,
-            recovery: None,
-            pairs: Vec::new(),
-            rows: None,
-            intents: wreck.intents,
-        }));
+        let mut intents = wreck.intents;
+        if let Mode::Tight(tight) = &mut self.mode {
+            intents.append(&mut tight.reading);
+            intents.extend(tight.rest.drain(..));
+        }
+        self.mode = Mode::Rejudge(Box::new(Rejudge { not_before, ..Rejudge::of(tries, intents) }));
         self.rejudge(now, out);
+    }
+
+    /// The process is to end: from now on nothing is staged for a commit, and none is handed out.
+    fn halt(&mut self, why: String, out: &mut Vec<Action>) {
+        self.stage.wreck();
+        let never = Rejudge { asked: true, ..Rejudge::of(TRIES, Vec::new()) };
+        self.mode = Mode::Rejudge(Box::new(never));
+        out.push(Action::Halt(why));
     }
 
     /// Takes back everything in memory that rests on batches from `from` on.
@@ -212,6 +250,9 @@ impl Node {
 
     /// Asks for fresh rows once it is time.
     pub(super) fn rejudge(&mut self, now: Now, out: &mut Vec<Action>) {
+        if matches!(self.mode, Mode::Tight(_)) {
+            return self.settle_rest(now, out);
+        }
         let Mode::Rejudge(rejudge) = &mut self.mode else { return };
         if rejudge.asked || now.mono < rejudge.not_before {
             return;
@@ -239,11 +280,31 @@ impl Node {
         self.judge_again(now);
     }
 
-    pub(super) fn rejudge_pairs(&mut self, now: Now, rows: Vec<Option<(SegmentRow, DeliveryRow)>>) {
-        if let Mode::Rejudge(rejudge) = &mut self.mode {
-            rejudge.rows = Some(rows);
+    pub(super) fn rejudge_pairs(
+        &mut self,
+        now: Now,
+        rows: Vec<Option<(SegmentRow, DeliveryRow)>>,
+        as_of: BatchNo,
+    ) {
+        match &mut self.mode {
+            Mode::Rejudge(rejudge) => {
+                rejudge.rows = Some(rows);
+                self.judge_again(now);
+            }
+            Mode::Tight(tight) => {
+                let reading = core::mem::take(&mut tight.reading);
+                for (intent, found) in reading.into_iter().zip(rows) {
+                    let Intent::Settle { peer, seq, .. } = intent else { continue };
+                    // What an operator has said of it meanwhile counts.
+                    let newer = self.book.delivery(peer, seq, as_of).map(|row| row.cloned());
+                    let found = found.and_then(|(segment, row)| {
+                        newer.unwrap_or(Some(row)).map(|row| (segment, row))
+                    });
+                    self.relieve(now, intent, found);
+                }
+            }
+            Mode::Normal => {}
         }
-        self.judge_again(now);
     }
 
     /// Once counters and rows are there: relief that still fits is staged alone.
@@ -257,7 +318,10 @@ impl Node {
         // Relief has its turn first: a ballast that is whole because nothing was let through on it yet
         // does not mean that there is room.
         let probe_at = now.mono.after(RETRY.delay(1, 0));
-        self.mode = Mode::Tight(Tight { tries, probe_at, probes: 0 });
+        let mut tight = Tight::new(tries, probe_at);
+        tight.epochs = recovery.inflight.iter().map(|f| ((f.peer, f.seq), f.epoch.epoch)).collect();
+        self.mode = Mode::Tight(tight);
+        self.stage.holds_at_most(BATCH_ROWS >> tries.min(SMALLEST));
         // What came up while the rows were read was staged on void counters: it is judged again too.
         let wreck = self.stage.wreck();
         let intents = intents.into_iter().chain(wreck.intents);
@@ -273,37 +337,75 @@ impl Node {
         let mut rows: BTreeMap<(Seq, SiteNo), (SegmentRow, DeliveryRow)> =
             pairs.into_iter().zip(rows).filter_map(|(k, r)| Some((k, r?))).collect();
         self.hold_flights(&rows);
-        let epochs: BTreeMap<(SiteNo, Seq), Epoch> =
-            recovery.inflight.iter().map(|f| ((f.peer, f.seq), f.epoch.epoch)).collect();
+        let mut rest = VecDeque::new();
         for intent in intents {
-            match intent {
-                Intent::Settle { peer, seq, epoch, verdict } => {
-                    let in_flight = epochs.get(&(peer, seq)) == Some(&epoch);
-                    let Some((segment, row)) = rows.remove(&(seq, peer)).filter(|_| in_flight)
-                    else {
-                        continue;
-                    };
-                    // Two peers may have answered for one segment: the second sees the first's count.
-                    let segment = self.book.segment(seq).cloned().unwrap_or(segment);
-                    if row.state == State::Inflight {
-                        self.stage.intend(Intent::Settle { peer, seq, epoch, verdict });
-                        self.apply_verdict(now, peer, seq, row, segment, verdict);
-                    }
-                }
-                Intent::Doom { blob } => self.doom_incoming(blob),
-                Intent::Gone { blob } => {
-                    self.stage.intend(Intent::Gone { blob });
-                    self.drop_doomed(blob);
-                }
-                Intent::Pickup(job) => self.pickup_again(*job),
-                Intent::Record(act) => self.record(now, *act),
-                Intent::Mismatch { digest, source } => {
-                    self.stage.intend(Intent::Mismatch { digest, source });
-                    self.put_source(digest, source, 1);
-                }
+            if !self.stage.room(SETTLE_ROWS) {
+                rest.push_back(intent);
+                continue;
             }
+            let found = match intent {
+                Intent::Settle { peer, seq, .. } => rows.remove(&(seq, peer)),
+                _ => None,
+            };
+            self.relieve(now, intent, found);
+        }
+        if let Mode::Tight(tight) = &mut self.mode {
+            tight.rest = rest;
         }
         self.start_waiting();
+    }
+
+    /// Relief that a batch had no room for is read anew and staged, as soon as there is room in one.
+    fn settle_rest(&mut self, now: Now, out: &mut Vec<Action>) {
+        let Mode::Tight(tight) = &mut self.mode else { return };
+        let idle = tight.reading.is_empty() && !tight.rest.is_empty();
+        if !idle || !self.stage.room(REST * SETTLE_ROWS) {
+            return;
+        }
+        let most = tight.rest.len().min(REST);
+        let slice: Vec<Intent> = tight.rest.drain(..most).collect();
+        let settles = |intent: &Intent| matches!(intent, Intent::Settle { .. });
+        let (reading, others): (Vec<Intent>, Vec<Intent>) = slice.into_iter().partition(settles);
+        let pairs = reading.iter().filter_map(|intent| match intent {
+            Intent::Settle { peer, seq, .. } => Some((*seq, *peer)),
+            _ => None,
+        });
+        let pairs: Vec<(Seq, SiteNo)> = pairs.collect();
+        tight.reading = reading;
+        for intent in others {
+            self.relieve(now, intent, None);
+        }
+        if !pairs.is_empty() {
+            self.ask(Asked::Pairs, ReadRequest::Pairs(pairs), out);
+        }
+    }
+
+    /// Relief is staged, if it still stands: `found` is what the ledger has of an attempt that ended.
+    fn relieve(&mut self, now: Now, intent: Intent, found: Option<(SegmentRow, DeliveryRow)>) {
+        match intent {
+            Intent::Settle { peer, seq, epoch, verdict } => {
+                let Mode::Tight(tight) = &self.mode else { return };
+                let in_flight = tight.epochs.get(&(peer, seq)) == Some(&epoch);
+                let Some((segment, row)) = found.filter(|_| in_flight) else { return };
+                // Two peers may have answered for one segment: the second sees the first's count.
+                let segment = self.book.segment(seq).cloned().unwrap_or(segment);
+                if row.state == State::Inflight {
+                    self.stage.intend(Intent::Settle { peer, seq, epoch, verdict });
+                    self.apply_verdict(now, peer, seq, row, segment, verdict);
+                }
+            }
+            Intent::Doom { blob } => self.doom_incoming(blob),
+            Intent::Gone { blob } => {
+                self.stage.intend(Intent::Gone { blob });
+                self.drop_doomed(blob);
+            }
+            Intent::Pickup(job) => self.pickup_again(*job),
+            Intent::Record(act) => self.record(now, *act),
+            Intent::Mismatch { digest, source } => {
+                self.stage.intend(Intent::Mismatch { digest, source });
+                self.put_source(digest, source, 1);
+            }
+        }
     }
 
     /// Attempts that go on keep their segment in memory.
@@ -355,13 +457,18 @@ impl Node {
         {
             // A run before this one has used it: it is made whole before anything grows (G5).
             let probe_at = self.now.mono;
-            self.mode = Mode::Tight(Tight { tries: 0, probe_at, probes: 0 });
+            self.mode = Mode::Tight(Tight::new(0, probe_at));
             out.push(Action::Note(Note::Full { why: "the ballast is not whole".into() }));
         }
         let whole = space.ballast_whole || self.config.planted(Plant::G5);
         let roomy = whole && space.free >= self.min_free();
-        if matches!(self.mode, Mode::Tight(_)) && roomy && !self.stage.committing() {
+        let settled = match &self.mode {
+            Mode::Tight(tight) => tight.rest.is_empty() && tight.reading.is_empty(),
+            Mode::Normal | Mode::Rejudge(_) => false,
+        };
+        if settled && roomy && !self.stage.committing() {
             self.mode = Mode::Normal;
+            self.stage.holds_at_most(BATCH_ROWS);
             out.push(Action::Note(Note::RoomAgain));
         }
     }

@@ -349,7 +349,7 @@ impl Node {
                 let page = Page { as_of, rows, bad, end };
                 self.scanned(read, site, class, page);
             }
-            (Asked::Pairs, Rows::Pairs(rows)) => self.rejudge_pairs(now, rows),
+            (Asked::Pairs, Rows::Pairs(rows)) => self.rejudge_pairs(now, rows, as_of),
             (Asked::Recovery, Rows::Recovery(recovery)) => self.rejudge_recovery(now, *recovery),
             (Asked::Segments, Rows::Segments { rows, end }) => {
                 self.segments_read(now, rows, end, out)

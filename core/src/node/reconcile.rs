@@ -70,6 +70,8 @@ pub(super) struct Reconcile {
     adopted: bool,
     /// Whether everything is looked through once more behind the pass under way.
     once_more: bool,
+    /// Whether it was said that start-up is over.
+    told: bool,
 }
 
 impl Reconcile {
@@ -86,6 +88,7 @@ impl Reconcile {
             met: VecDeque::new(),
             adopted: false,
             once_more: false,
+            told: false,
         }
     }
 
@@ -194,7 +197,10 @@ impl Node {
                 }
                 Err(_) => {
                     self.reconcile.phase = Phase::Done;
-                    out.push(Action::Note(Note::Reconciled(self.summary)));
+                    // Start-up ends once; who looks again later has nothing to tell.
+                    if !core::mem::replace(&mut self.reconcile.told, true) {
+                        out.push(Action::Note(Note::Reconciled(self.summary)));
+                    }
                 }
             },
             Phase::Waiting | Phase::Sweeping(_) | Phase::Done => {}
@@ -221,7 +227,10 @@ impl Node {
             }
             match row {
                 // Found missing before, and dealt with; somebody may have it by now.
-                Some(row) if row.loss == Some(Loss::Gone) => self.want(seq),
+                Some(row) if row.loss == Some(Loss::Gone) => {
+                    self.scrub.is_damaged(seq);
+                    self.want(seq);
+                }
                 Some(row) => {
                     if row.loss.is_some() {
                         self.want(seq);

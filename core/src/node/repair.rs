@@ -144,6 +144,7 @@ impl Node {
                 self.book.set_id(batch, row.id, Some(seq));
             }
             self.wants.mended(&row.id, batch);
+            self.scrub.is_well(seq);
             self.audit(now, Act { action: "repaired", reason: "want", ..Act::on(&row) });
             self.put_segment(seq, SegmentRow { body: new, loss: None, ..row });
         }

@@ -3,6 +3,7 @@
 //! sent anything on the strength of it any more. A pass goes through segments and then through shards
 //! (`pickup/spoiled.rs`).
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -54,6 +55,9 @@ enum Phase {
     Judging,
 }
 
+/// Damaged segments that are counted one by one.
+const DAMAGED_MOST: usize = 65_536;
+
 /// Where the scrub stands.
 #[derive(Clone, Debug)]
 pub(super) struct Scrub {
@@ -76,6 +80,8 @@ pub(super) struct Scrub {
     bad: Vec<(Seq, ScrubFault)>,
     /// Whether something was marked since the position was written down.
     marked: bool,
+    /// Segments whose content is known to be wrong or gone, up to [`DAMAGED_MOST`].
+    damaged: BTreeSet<Seq>,
     status: ScrubStatus,
 }
 
@@ -99,6 +105,7 @@ impl Scrub {
             unkept: 0,
             bad: Vec::new(),
             marked: false,
+            damaged: BTreeSet::new(),
             status: ScrubStatus { last, ..ScrubStatus::default() },
         }
     }
@@ -118,7 +125,20 @@ impl Scrub {
     }
 
     pub fn status(&self) -> ScrubStatus {
-        ScrubStatus { running: self.after.is_some() || self.in_shards, ..self.status }
+        let running = self.after.is_some() || self.in_shards;
+        ScrubStatus { running, damaged: self.damaged.len() as u64, ..self.status }
+    }
+
+    /// The content of a segment is known to be wrong or gone.
+    pub fn is_damaged(&mut self, seq: Seq) {
+        if self.damaged.len() < DAMAGED_MOST {
+            self.damaged.insert(seq);
+        }
+    }
+
+    /// It is there again, or nobody has it here any more.
+    pub fn is_well(&mut self, seq: Seq) {
+        self.damaged.remove(&seq);
     }
 }
 

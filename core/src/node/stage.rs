@@ -113,6 +113,8 @@ pub(super) struct Stage {
     /// The counters as they are in the ledger: what may be told.
     durable: BTreeMap<(SiteNo, u8), CounterRow>,
     dirty: BTreeSet<(SiteNo, u8)>,
+    /// Most rows of a batch.
+    most: usize,
     intents: Vec<Intent>,
     notes: Vec<Note>,
     tallies: Vec<Tally>,
@@ -137,6 +139,7 @@ impl Stage {
             counters: BTreeMap::new(),
             durable: BTreeMap::new(),
             dirty: BTreeSet::new(),
+            most: BATCH_ROWS,
             intents: Vec::new(),
             notes: Vec::new(),
             tallies: Vec::new(),
@@ -196,6 +199,11 @@ impl Stage {
         self.batch.number
     }
 
+    /// Batches have so many rows at most from now on, but for one thing that has more by itself.
+    pub fn holds_at_most(&mut self, rows: usize) {
+        self.most = rows;
+    }
+
     /// Whether so many rows more fit in.
     pub fn room(&self, rows: usize) -> bool {
         !self.reserved && self.has_room(rows)
@@ -203,8 +211,10 @@ impl Stage {
 
     /// The same for an act, whose turn it is.
     pub fn has_room(&self, rows: usize) -> bool {
+        // One thing has room at any time.
+        let most = if self.batch.is_empty() { BATCH_ROWS } else { self.most };
         // Counters and meta rows come on top when the batch is taken.
-        self.batch.rows() + rows + self.dirty.len() + 16 <= BATCH_ROWS
+        self.batch.rows() + rows + self.dirty.len() + 16 <= most
             && self.batch.bytes() + (256 << 10) <= BATCH_BYTES
     }
 

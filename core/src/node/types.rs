@@ -307,6 +307,9 @@ pub struct ScrubStatus {
     pub bytes: u64,
     /// Segments whose content was found to be wrong or gone.
     pub corrupt: u64,
+    /// Segments that are held though their content is known to be wrong or gone, whenever that was found; 65,536 are
+    /// so many or more.
+    pub damaged: u64,
 }
 
 /// Pickup at a glance.

@@ -74,8 +74,14 @@ fn a_flipped_bit_costs_its_segment_and_nobody_else() {
     assert_eq!(findings(&site.store), []);
     // Once is enough.
     site.wait(DAY);
-    assert_eq!(site.pump.node().status(site.now).scrub.corrupt, 1);
+    let scrub = site.pump.node().status(site.now).scrub;
+    assert_eq!((scrub.corrupt, scrub.damaged), (1, 1));
     site.audit();
+    // Another life knows of it without having found it.
+    let mut site = site.restart();
+    site.wait(Duration::from_secs(60));
+    let scrub = site.pump.node().status(site.now).scrub;
+    assert_eq!((scrub.corrupt, scrub.damaged), (0, 1));
 }
 
 #[test]

@@ -35,6 +35,8 @@ pub struct Scrub {
     pub bytes: u64,
     /// Segments whose content was found to be wrong or gone, since the start.
     pub corrupt: u64,
+    /// Segments held here whose content is known to be wrong or gone, whenever that was found; 65,536 are so many or more.
+    pub damaged: u64,
 }
 
 /// An operator has said that the clock is right.

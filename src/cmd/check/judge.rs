@@ -135,7 +135,7 @@ fn used(key: &str, used: u64, limit: u64, limits: Limits) -> Check {
 }
 
 fn content(status: &Status) -> Check {
-    let (rows, damaged) = (status.quarantined, status.scrub.corrupt);
+    let (rows, damaged) = (status.quarantined, status.scrub.damaged);
     if rows + damaged == 0 {
         return of("content", "", Verdict::Ok, "nothing is known to be damaged".into());
     }

@@ -161,7 +161,7 @@ fn configuration_content_and_clock_are_told() {
     let (what, text) = bad(|s| (s.reload.ok, s.reload.problem) = (false, "CN0203: x".into()));
     assert_eq!(what, "reload  warning");
     assert_eq!(text, "an earlier configuration is in use: CN0203: x");
-    let (what, text) = bad(|s| (s.quarantined, s.scrub.corrupt) = (2, 1));
+    let (what, text) = bad(|s| (s.quarantined, s.scrub.damaged) = (2, 1));
     assert_eq!(what, "content  critical");
     assert!(text.starts_with("2 rows set aside, 1 segment damaged"), "{text}");
     assert_eq!(bad(|s| s.clock_held = true).0, "site  warning");

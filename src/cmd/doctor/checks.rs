@@ -171,8 +171,8 @@ pub(super) fn of_status(status: &Status) -> Vec<Check> {
     let ledger = [
         (status.quarantined > 0, human::count(status.quarantined, "row") + " in quarantine"),
         (
-            status.scrub.corrupt > 0,
-            format!("the content of {} is damaged", human::count(status.scrub.corrupt, "segment")),
+            status.scrub.damaged > 0,
+            format!("the content of {} is damaged", human::count(status.scrub.damaged, "segment")),
         ),
         (!status.ledger.ballast_whole, "the reserve for a full disk is not whole".into()),
     ];

@@ -138,6 +138,7 @@ impl Ending {
                 "segments": tally.segments,
                 "deliveries": tally.deliveries,
                 "used_bytes": tally.used,
+                "content_lost": tally.lost,
                 "content": content.0,
                 "content_bytes_read": content.1,
                 "found": left.object(),
@@ -172,6 +173,13 @@ impl Ending {
             for name in before.iter().take(FILES) {
                 screen.line(&format!("  quarantine/{name}"));
             }
+        }
+        if tally.lost > 0 {
+            let lost = human::count(tally.lost, "segment");
+            screen.line(&format!(
+                "The content of {lost} is gone: consign assurance --all names them; a peer that has it is asked \
+                 for it once the site runs"
+            ));
         }
         let word = if left.all() == 0 { "Clean" } else { "Not clean" };
         let (segments, deliveries) =

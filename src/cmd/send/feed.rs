@@ -2,8 +2,10 @@
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
+use std::path::Path;
 
 use consign_core::limits::INLINE_MAX;
+use rustix::io::Errno;
 
 use super::pace::{Pace, Paced};
 use super::walk::{Item, unreadable};
@@ -25,10 +27,28 @@ pub(super) enum Content<'a> {
 /// Opens a thing.
 pub(super) fn open(item: &Item) -> Result<Content<'static>, Failure> {
     let Some(path) = &item.path else { return Ok(Content::Stdin) };
+    if let Some(root) = &item.below {
+        return below(path, root, &item.name);
+    }
     let file = File::open(path).map_err(|e| unreadable(path, e))?;
     let there = file.metadata().map_err(|e| unreadable(path, e))?;
     if there.is_dir() {
         return Err(unreadable(path, "it has become a directory"));
+    }
+    Ok(Content::File(file, there))
+}
+
+/// Opens what was a file below a directory when that was read: what it has become since is neither followed
+/// nor waited for.
+fn below(path: &Path, root: &Path, name: &str) -> Result<Content<'static>, Failure> {
+    let opened = crate::below::file(root, Path::new(name)).map_err(|why| match why {
+        Errno::LOOP | Errno::NOTDIR => unreadable(path, "it has become a symbolic link"),
+        why => unreadable(path, io::Error::from(why)),
+    })?;
+    let file = File::from(opened);
+    let there = file.metadata().map_err(|e| unreadable(path, e))?;
+    if !there.is_file() {
+        return Err(unreadable(path, "it is no regular file any more"));
     }
     Ok(Content::File(file, there))
 }

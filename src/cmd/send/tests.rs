@@ -8,6 +8,7 @@ use clap::Parser;
 use consign_core::http::{Method, Request};
 use serde_json::{Value, json};
 
+use super::walk::{Found, Walk};
 use super::*;
 use crate::admin::shapes::Accepted;
 use crate::client::testing::{Daemon, Say};
@@ -355,4 +356,51 @@ fn what_was_given_up_before_is_no_success() {
     let (exit, said) = sent(&daemon, &[&path], false);
     assert_eq!(exit, Ok(Exit::Failed));
     assert!(said.lines[0].starts_with("Dead"), "{:?}", said.lines);
+}
+
+/// Somebody else may write to a directory while it is sent: what was a file when it was found is one when it is
+/// opened, or it is not sent. Nothing is followed and nothing is waited for.
+#[test]
+fn what_a_file_has_become_since_it_was_found_is_not_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("root");
+    let secret = dir.path().join("secret");
+    fs::create_dir_all(&secret).unwrap();
+    fs::write(secret.join("a"), "elsewhere").unwrap();
+    let file = root.join("sub/a");
+    type Change = fn(&Path, &Path);
+    let changes: [(Change, &str); 5] = [
+        (|file, secret| std::os::unix::fs::symlink(secret.join("a"), file).unwrap(), "symbolic"),
+        (|file, _| std::os::unix::fs::symlink("/dev/zero", file).unwrap(), "symbolic"),
+        (
+            |file, _| {
+                let mode = rustix::fs::Mode::RWXU;
+                rustix::fs::mkfifoat(rustix::fs::CWD, file, mode).unwrap();
+            },
+            "no regular file",
+        ),
+        (|file, _| fs::create_dir(file).unwrap(), "no regular file"),
+        (
+            |file, secret| {
+                let sub = file.parent().unwrap();
+                fs::remove_dir(sub).unwrap();
+                std::os::unix::fs::symlink(secret, sub).unwrap();
+            },
+            "symbolic",
+        ),
+    ];
+    for (change, why) in changes {
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, "here").unwrap();
+        let found: Vec<Found> = Walk::new(std::slice::from_ref(&root), None).collect();
+        let [Found::Item(item)] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!(item.name, "sub/a");
+        assert!(feed::open(item).is_ok());
+        fs::remove_file(&file).unwrap();
+        change(&file, &secret);
+        let failure = feed::open(item).err().expect("it is not opened");
+        assert_eq!(failure.code, "CN0620");
+        assert!(failure.message.contains(why), "{}", failure.message);
+        fs::remove_dir_all(&root).unwrap();
+    }
 }

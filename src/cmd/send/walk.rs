@@ -16,6 +16,8 @@ pub(super) struct Item {
     pub(super) path: Option<PathBuf>,
     /// Its name as a segment.
     pub(super) name: String,
+    /// The directory it was found below, under its name: there it is a regular file, or it is not sent.
+    pub(super) below: Option<PathBuf>,
 }
 
 impl Item {
@@ -80,7 +82,12 @@ impl Walk {
             Ok(there) if there.is_dir() => self.directory(&path),
             Ok(there) if there.is_file() => {
                 let name = path.strip_prefix(&self.root).unwrap_or(&path).to_path_buf();
-                file(path, &name)
+                match file(path, &name) {
+                    Found::Item(item) => {
+                        Found::Item(Item { below: Some(self.root.clone()), ..item })
+                    }
+                    other => other,
+                }
             }
             Ok(there) if there.is_symlink() => skipped(&path, "a symbolic link"),
             Ok(_) => skipped(&path, "neither a file nor a directory"),
@@ -137,7 +144,7 @@ fn file(path: PathBuf, name: &Path) -> Found {
 fn named(path: Option<PathBuf>, name: &str) -> Found {
     let meta = Meta { name: name.into(), ..Meta::default() };
     match (meta.check(), path) {
-        (Ok(()), path) => Found::Item(Item { path, name: name.into() }),
+        (Ok(()), path) => Found::Item(Item { path, name: name.into(), below: None }),
         (Err(fault), Some(path)) => Found::Failed(refused(&path, &fault.to_string())),
         (Err(fault), None) => Found::Failed(refused(Path::new("-"), &fault.to_string())),
     }

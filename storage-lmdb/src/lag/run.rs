@@ -139,8 +139,12 @@ impl Run {
 
     /// The first row of a table whose key is at least `from`.
     pub(super) fn seek(&self, table: Table, from: &[u8]) -> usize {
-        let place = (table.number(), from);
-        self.rows.partition_point(|row| self.place(row) < place)
+        self.seek_number(table.number(), from)
+    }
+
+    /// The first row that is not before a table, by its number, and a key.
+    pub(super) fn seek_number(&self, table: u8, from: &[u8]) -> usize {
+        self.rows.partition_point(|row| self.place(row) < (table, from))
     }
 
     /// A row by its place in the run.

@@ -234,3 +234,61 @@ quickcheck! {
         wanted.take(usize::from(most).max(1)).eq(found)
     }
 }
+
+/// A site that is started again and again gets on with what waits, however little each life brings.
+#[test]
+fn what_waits_stays_bounded_over_many_short_lives() {
+    let dir = memory();
+    let mut number = 0;
+    let mut most = (0, 0);
+    for life in 0..60_u64 {
+        let store = Lmdb::at(dir.path());
+        for step in 0..1 + life % 3 {
+            number += 1;
+            let from = number * 10;
+            assert_eq!(store.commit(ids(number, from..from + 10, 0..0)), Ok(()), "{life}.{step}");
+        }
+        assert_eq!(seen(&*store.snapshot()), expected(10..number * 10 + 10));
+        drop(store);
+        let (there, batches) = on_disk(dir.path());
+        most = (most.0.max(batches), most.1.max(number as usize * 10 - there));
+    }
+    // 40 that are frozen, 20 more until they are all in place, and what was not put in place twice.
+    assert!(most.0 <= 8 && most.1 <= 80, "{most:?}");
+}
+
+/// A ledger that has much more in `lag` than is frozen at a time, as one that was restored may have: it is
+/// worked off from the oldest on, and never held up by what comes.
+#[test]
+fn much_that_waits_is_worked_off_in_the_order_it_came() {
+    let dir = memory();
+    let store = Lmdb::at(dir.path());
+    drop(store);
+    let (env, ledger) = opened(dir.path());
+    let mut txn = env.write_txn().expect("a transaction");
+    for number in 1..=30 {
+        let late: Vec<([u8; 32], Vec<u8>)> =
+            (number * 10..number * 10 + 10).map(|n| (key(n), pattern(n, 12).to_vec())).collect();
+        let late: Vec<crate::lag::Late<'_>> =
+            late.iter().map(|(key, value)| (Table::Ids, &key[..], Some(&value[..]))).collect();
+        crate::lag::tell_only(&ledger, &mut txn, BatchNo(number), &late).expect("it is put");
+    }
+    let mut value = Vec::new();
+    let name = consign_core::ledger::rows::MetaName::Batch.key();
+    let row = consign_core::ledger::rows::MetaRow { value: 30 };
+    consign_core::ledger::codec::encode(Table::Meta, name, &row, &mut value);
+    ledger.table(Table::Meta).put(&mut txn, name, &value).expect("it is put");
+    txn.commit().expect("committed");
+    drop(ledger);
+    env.prepare_for_closing().wait();
+    let mut left = Vec::new();
+    for number in 31..=50 {
+        // Opened anew each time.
+        let store = Lmdb::at(dir.path());
+        assert_eq!(store.commit(ids(number, number * 10..number * 10 + 10, 0..0)), Ok(()));
+        assert_eq!(seen(&*store.snapshot()), expected(10..number * 10 + 10));
+        drop(store);
+        left.push(on_disk(dir.path()).1);
+    }
+    assert!(left[0] >= 27 && left[19] <= 31 - 10, "{left:?}");
+}

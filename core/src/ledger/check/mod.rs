@@ -186,6 +186,8 @@ pub struct Tally {
     pub used: u64,
     /// Rows in quarantine.
     pub quarantined: u64,
+    /// Segments that bear the mark that their content is gone.
+    pub lost: u64,
 }
 
 /// A peer as the rules need it.

@@ -25,9 +25,10 @@ impl Sums {
         self.tally
     }
 
-    /// A segment that came from `site`; 0 is here.
-    pub(super) fn segment(&mut self, site: u32) {
+    /// A segment that came from `site`, 0 is here, and whether its content is gone.
+    pub(super) fn segment(&mut self, site: u32, lost: bool) {
         self.tally.segments += 1;
+        self.tally.lost += u64::from(lost);
         if site != 0 {
             self.counters.entry((SiteNo(site), INBOUND)).or_default().count += 1;
         }
