@@ -94,7 +94,8 @@ fn list(
             "the oldest are shown; newer ones follow with --after {next}, or --all"
         ));
     }
-    let filtered = args.peer.is_some() || args.state.is_some() || args.older.is_some();
+    let filtered =
+        args.peer.is_some() || args.state.is_some() || args.older.is_some() || args.unplaced;
     match (shown, filtered) {
         (0, true) => {
             screen.note("no segment matches");
