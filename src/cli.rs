@@ -1,7 +1,7 @@
 //! The command line: flags that every command takes, and what each command is given.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
@@ -204,6 +204,11 @@ pub fn run(args: Vec<OsString>) -> Exit {
     }
     .write_global();
     let Flags { config, context, socket, json, verbose, quiet, .. } = cli.flags;
+    if let (Some(config), Some(context)) = (&config, &context) {
+        let failure = two_named(config, context);
+        out::failure(&failure, json);
+        return failure.exit;
+    }
     let global = Global { config, context, json, quiet, verbose };
     match dispatch(cli.command, &global, socket) {
         Ok(exit) => exit,
@@ -227,6 +232,14 @@ pub fn run(args: Vec<OsString>) -> Exit {
             Exit::Config
         }
     }
+}
+
+/// `-c` and `--context` at once: neither is passed over silently. Flags may stand before and behind the
+/// command, so clap does not see it.
+fn two_named(config: &Path, context: &str) -> Failure {
+    let config = config.display();
+    let message = format!("-c {config} and --context {context} each name a configuration");
+    Failure::new(Exit::Usage, "CN0001", message).help("leave one of them out")
 }
 
 /// Help and versions are answers; everything else clap says is a wrong command line.

@@ -418,6 +418,18 @@ pub(crate) fn meaning(refused: Refused, status: u16, after: Option<&str>) -> Fai
             .help("known peers are listed by: consign status"),
         (_, 403) => Failure::new(Exit::NotPermitted, "CN0602", message)
             .help("run it as the daemon's user, or as root"),
+        ("quota", _) => {
+            Failure::new(Exit::TryLater, "CN0610", format!("{message} ({code})")).help(
+                "consign quota says what is used; room comes when deliveries are made and what they kept may go, with \
+                 consign release ID and deadletter purge, or with a higher limit",
+            )
+        }
+        ("disk_full", _) => {
+            Failure::new(Exit::TryLater, "CN0610", format!("{message} ({code})")).help(
+                "make room on the disk, or let content go (consign storage, consign release ID); it goes on by \
+                 itself then",
+            )
+        }
         (_, 503 | 507) => {
             let after = after.unwrap_or("a few");
             Failure::new(Exit::TryLater, "CN0610", format!("{message} ({code})"))

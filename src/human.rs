@@ -30,17 +30,19 @@ pub fn rate(bytes_per_second: u64) -> String {
     format!("{}/s", bytes(bytes_per_second))
 }
 
-/// A duration: `41 ms`, `4.1 s`, `12 s`, `6 min`, `3 h`, `9 d`.
+/// A duration, rounded to the nearest: `41 ms`, `4.1 s`, `12 s`, `6 min`, `3 h`, `9 d`.
 #[must_use]
 pub fn duration(time: Duration) -> String {
     let ms = time.as_millis();
+    let nearest = |unit: u128| (ms + unit / 2) / unit;
+    // Each bound is where rounding would reach the next unit's first value.
     match ms {
         0..1_000 => format!("{ms} ms"),
-        1_000..10_000 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
-        10_000..120_000 => format!("{} s", ms / 1_000),
-        120_000..7_200_000 => format!("{} min", ms / 60_000),
-        7_200_000..172_800_000 => format!("{} h", ms / 3_600_000),
-        _ => format!("{} d", ms / 86_400_000),
+        1_000..9_950 => format!("{}.{} s", nearest(100) / 10, nearest(100) % 10),
+        9_950..119_500 => format!("{} s", nearest(1_000)),
+        119_500..7_170_000 => format!("{} min", nearest(60_000)),
+        7_170_000..171_000_000 => format!("{} h", nearest(3_600_000)),
+        _ => format!("{} d", nearest(86_400_000)),
     }
 }
 
@@ -176,14 +178,26 @@ mod tests {
             (41, "41 ms"),
             (999, "999 ms"),
             (1_000, "1.0 s"),
-            (4_199, "4.1 s"),
-            (9_999, "9.9 s"),
-            (12_345, "12 s"),
-            (119_999, "119 s"),
-            (120_000, "2 min"),
+            (4_149, "4.1 s"),
+            (4_150, "4.2 s"),
+            (9_949, "9.9 s"),
+            (9_950, "10 s"),
+            (12_499, "12 s"),
+            (12_500, "13 s"),
+            (119_499, "119 s"),
+            (119_500, "2 min"),
             (6 * 60_000, "6 min"),
+            (10 * 60_000 - 30_000, "10 min"),
+            (10 * 60_000 - 30_001, "9 min"),
+            (7_169_999, "119 min"),
+            (7_170_000, "2 h"),
             (3 * 3_600_000, "3 h"),
+            (170_999_999, "47 h"),
+            (171_000_000, "2 d"),
+            (72 * 3_600_000 - 1, "3 d"),
             (9 * 86_400_000, "9 d"),
+            (90 * 86_400_000 - 43_200_000, "90 d"),
+            (90 * 86_400_000 - 43_200_001, "89 d"),
         ];
         for (ms, text) in table {
             assert_eq!(duration(Duration::from_millis(ms)), text, "{ms}");

@@ -46,11 +46,11 @@ pub struct Assurance {
     pub condition: String,
     /// Sites it is to go to from here.
     pub sites: u64,
-    /// How many of them have to hold it.
+    /// How many of them have to hold it; 0 where this site hands it on to nobody.
     pub required: u64,
     /// How many of them hold it, durably and verified.
     pub holding: u64,
-    /// Whether that is enough.
+    /// Whether that is enough; false also where nothing is required.
     pub met: bool,
     /// When it became enough.
     pub met_at: Option<String>,
@@ -357,7 +357,7 @@ fn judge(row: &SegmentRow, holders: &[Holder], owed: &[Owed], outside: Outside) 
         return (false, format!("{what} {}{others}", first.site));
     }
     if row.unplaced == Some(true) {
-        return (false, "every site refused it as already relayed: nobody says it is kept".into());
+        return (false, "nobody is left to have it, and nobody says that it is kept".into());
     }
     match (row.here && row.let_go.is_none(), outside) {
         (true, Outside::Waits) => return (false, "an inbox rule has still to give it out".into()),

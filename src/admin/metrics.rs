@@ -87,11 +87,7 @@ fn store(page: &mut Page, status: &Status, context: &AdminContext) {
     let space = status.space;
     let gauges: [(&str, &str, u64); 11] = [
         ("consign_segments_stored", "Segments held.", status.segments),
-        (
-            "consign_segments_unplaced",
-            "Segments that all their destinations refused as already relayed.",
-            status.unplaced,
-        ),
+        ("consign_segments_unplaced", "Segments that nobody is left to have.", status.unplaced),
         ("consign_storage_used_bytes", "Bytes charged to content.", status.used),
         ("consign_storage_limit_bytes", "What storage.max_bytes allows.", status.limit),
         ("consign_storage_free_bytes", "Bytes free on the disk.", space.free),

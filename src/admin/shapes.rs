@@ -122,7 +122,7 @@ pub struct Segment {
     pub relayed_at: Option<String>,
     /// Held by an operator.
     pub held: bool,
-    /// Whether every destination refused it as already relayed.
+    /// Whether nobody is left to have it: what was owed was purged, forgotten or refused as already relayed.
     #[serde(default)]
     pub unplaced: bool,
     /// Whether its content here is known to be damaged or gone.
@@ -196,7 +196,7 @@ pub struct Status {
     pub boot: u64,
     /// Segments held.
     pub segments: u64,
-    /// Segments among them that every destination refused as already relayed.
+    /// Segments among them that nobody is left to have.
     #[serde(default)]
     pub unplaced: u64,
     /// When a segment for everybody counts as relayed: `one_peer` or `all_peers`.

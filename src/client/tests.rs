@@ -85,6 +85,10 @@ fn refusals_are_what_they_mean() {
         let failure = api.json::<Value>("GET", "/x").unwrap_err();
         assert_eq!((failure.exit, failure.code), (exit, number), "{status} {code}");
         assert!(failure.message.contains("because"));
+        // Waiting makes no room where nothing may go.
+        let waits = failure.help.starts_with("try again in");
+        assert_eq!(waits, code == "busy", "{code}: {}", failure.help);
+        assert_eq!(failure.help.contains("consign release ID"), status == 507, "{code}");
     }
 }
 

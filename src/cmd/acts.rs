@@ -197,6 +197,12 @@ pub(super) fn told(acted: &Acted, screen: &mut Screen<'_>) -> Result<Exit, Failu
         for tally in &acted.done {
             screen.line(&sentence(acted, tally));
         }
+        if strikes(acted) && acted.count > 0 {
+            screen.note(
+                "Only what was owed is deleted. Content that nobody else is left to have stays: consign ls \
+                 --unplaced lists it, consign release ID lets it go",
+            );
+        }
         if acted.commits > 1 {
             screen.note(&format!("in {} commits", acted.commits));
         }
@@ -221,6 +227,11 @@ pub(super) fn told(acted: &Acted, screen: &mut Screen<'_>) -> Result<Exit, Failu
         (_, 0) => Exit::Done,
         _ => Exit::Partly,
     })
+}
+
+/// Whether it has deleted what was owed.
+fn strikes(acted: &Acted) -> bool {
+    matches!(acted.action.as_str(), "purge" | "forget") && !acted.dry_run
 }
 
 /// `34 deliveries (3.0 GiB)`.
@@ -274,7 +285,9 @@ pub(super) fn confirm(
     let unsure = |text: String| Failure::new(Exit::Usage, "CN0401", text);
     let asks = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     if screen.is_json() || !asks {
-        let text = format!("{verb} deletes {things} for good; repeat with --yes, or pass ids");
+        // Who is forgotten is forgotten as a whole.
+        let or = if verb == "forget" { "" } else { ", or pass ids" };
+        let text = format!("{verb} deletes {things} for good; repeat with --yes{or}");
         return Err(unsure(text));
     }
     let size = human::bytes(would.bytes);
@@ -378,6 +391,18 @@ mod tests {
         );
         assert_eq!(said.notes[0], "3fa9c1 for gamma: not a dead letter (queued)");
         assert_eq!(said.notes[3], "nothing matches");
+    }
+
+    #[test]
+    fn a_purge_says_that_the_content_stays() {
+        for (action, stays) in [("purge", true), ("forget", true), ("retry", false)] {
+            let (exit, said) = said(false, |s| told(&acted(action, 2, &[]), s));
+            assert_eq!(exit, Ok(Exit::Done));
+            let noted = said.notes.iter().any(|note| note.contains("consign ls --unplaced"));
+            assert_eq!(noted, stays, "{action}: {:?}", said.notes);
+        }
+        let dry = Acted { dry_run: true, ..acted("purge", 2, &[]) };
+        assert_eq!(said(false, |s| told(&dry, s)).1.notes, [""; 0]);
     }
 
     #[test]

@@ -49,6 +49,9 @@ pub struct Total {
     pub met: u64,
     /// How many not.
     pub unmet: u64,
+    /// Those of which nothing is required here, because this site hands them on to nobody; neither met nor unmet.
+    #[serde(default)]
+    pub nothing_required: u64,
     /// When the oldest of those was accepted.
     pub oldest_unmet: Option<String>,
     /// Those whose copy here may be deleted, with their bytes.
@@ -77,6 +80,8 @@ impl Total {
         self.segments += 1;
         if one.met {
             self.met += 1;
+        } else if is_free(one) {
+            self.nothing_required += 1;
         } else {
             self.unmet += 1;
             if self.oldest_unmet.as_ref().is_none_or(|oldest| one.since < *oldest) {
@@ -215,11 +220,16 @@ fn row(one: &Assurance) -> Vec<String> {
         super::ls::short(&one.id),
         one.name.clone(),
         human::bytes(one.size),
-        format!("{} of {}", one.holding, one.required),
-        yes(one.met).into(),
+        if is_free(one) { "–".into() } else { format!("{} of {}", one.holding, one.required) },
+        if is_free(one) { "nothing required" } else { yes(one.met) }.into(),
         yes(one.safe_to_delete).into(),
         one.because.clone(),
     ]
+}
+
+/// Whether no other site has to hold it: nothing can be met or missed.
+fn is_free(one: &Assurance) -> bool {
+    one.required == 0 && !one.met
 }
 
 fn yes(is: bool) -> &'static str {
@@ -237,7 +247,10 @@ fn text(one: &Assurance) -> String {
         (_, false) => "not met".into(),
     };
     let needed = format!("{} of {} required ({})", one.holding, one.required, one.condition);
-    field("held by", format!("{needed}: {met}"));
+    match is_free(one) {
+        true => field("held by", "nothing required here".into()),
+        false => field("held by", format!("{needed}: {met}")),
+    }
     for holder in &one.holders {
         let until = holder.until.as_ref().map(|at| format!(", kept until {at}"));
         field(
@@ -273,8 +286,15 @@ fn totals(total: &Total, now: SystemTime) -> String {
         ("all content compared", format!("{scrub}; {} found wrong", total.corrupt)),
         ("rows in quarantine", human::thousands(total.quarantined)),
     ];
-    let lines: Vec<String> =
-        lines.iter().map(|(name, value)| format!("{name:<25} {value}")).collect();
+    let free = (total.nothing_required > 0)
+        .then(|| ("nothing required", human::thousands(total.nothing_required)));
+    let (first, rest) = lines.split_at(3);
+    let lines: Vec<String> = first
+        .iter()
+        .chain(&free)
+        .chain(rest)
+        .map(|(name, value)| format!("{name:<25} {value}"))
+        .collect();
     lines.join("\n")
 }
 

@@ -10,7 +10,7 @@ use super::serve::{self, RuntimeArg};
 use crate::cli::{self, Trouble};
 use crate::client::Api;
 use crate::config::explain::{self, Topic};
-use crate::config::{self, Faults, Settings, effective, keys, schema};
+use crate::config::{self, Faults, Settings, effective, keys, outside, schema};
 use crate::exit::{Exit, Failure, Global};
 use crate::tls::Credentials;
 
@@ -113,10 +113,12 @@ fn check(args: CheckArgs, global: &Global, screen: &mut Screen<'_>) -> Result<Ex
         }
     };
     let warning = if args.no_files { None } else { judge_files(&settings)? };
+    let unusable = if args.no_files { Vec::new() } else { outside::unusable(&settings) };
     let file = settings.file.display();
     let (name, peers) = (&settings.node.name, settings.node.peers.len());
     if screen.is_json() {
-        let warnings: Vec<&String> = warning.iter().collect();
+        let outside = unusable.iter().map(|unusable| &unusable.text);
+        let warnings: Vec<&String> = warning.iter().chain(outside).collect();
         screen.object(&json!({
             "schema": "consign.config-check/1", "file": file.to_string(), "node": name,
             "peers": peers, "files_checked": !args.no_files, "warnings": warnings,
@@ -125,6 +127,9 @@ fn check(args: CheckArgs, global: &Global, screen: &mut Screen<'_>) -> Result<Ex
     }
     if let Some(warning) = warning {
         screen.note(&format!("warning[CN0309]: {warning}"));
+    }
+    for outside::Unusable { text, help, .. } in &unusable {
+        screen.note(&format!("warning: {text}; {help}"));
     }
     let files = if args.no_files { "; certificates and key were not looked at" } else { "" };
     let peers = if peers == 1 { "1 peer".into() } else { format!("{peers} peers") };

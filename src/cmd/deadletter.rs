@@ -25,7 +25,8 @@ pub enum DeadletterCommand {
     Ls(DeadArgs),
     /// Queues them again with a fresh allowance of retries
     Retry(RetryArgs),
-    /// Deletes them for good: nobody will send these to these peers any more
+    /// Deletes them for good: nobody will send these to these peers any more. The content stays until
+    /// `consign release`
     Purge(PurgeArgs),
 }
 

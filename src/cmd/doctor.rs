@@ -50,8 +50,8 @@ impl Findings {
 /// One thing that was looked at.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Check {
-    /// Stable word: `configuration`, `certificate`, `data_dir`, `clock`, `disk`, `site`, `ledger`,
-    /// `deadletters`, `peer`.
+    /// Stable word: `configuration`, `certificate`, `data_dir`, `clock`, `disk`, `inbox`, `watch`,
+    /// `site`, `ledger`, `deadletters`, `peer`.
     pub check: String,
     /// `ok`, `warning` or `wrong`.
     pub result: String,

@@ -8,7 +8,7 @@ mod mend;
 mod tell;
 
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::Args;
@@ -17,6 +17,7 @@ use rustix::process::Signal;
 
 use super::screen::standard;
 use crate::cli::{self, Trouble};
+use crate::config::{self, Settings};
 use crate::daemon::not_opened;
 use crate::exit::{Exit, Failure, Global};
 use mend::Work;
@@ -25,7 +26,8 @@ use mend::Work;
 /// file system will do. The site must not run meanwhile.
 #[derive(Args, Clone, Debug, Default)]
 pub struct FsckArgs {
-    /// The data directory [default: storage.data_dir of the configuration]
+    /// The data directory, or that of a site with its consign.toml [default: node.data_dir of the
+    /// configuration]
     #[arg(value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// Mends what can be mended; what cannot be read is set aside, nothing that may be the only copy of
@@ -85,13 +87,42 @@ pub fn run(args: &FsckArgs, global: &Global) -> Result<Exit, Trouble> {
 fn place(args: &FsckArgs, global: &Global) -> Result<(PathBuf, Vec<String>), Trouble> {
     match (&args.dir, &global.config) {
         // A directory on its own: a copy needs no configuration.
-        (Some(dir), None) if global.context.is_none() => Ok((dir.clone(), Vec::new())),
+        (Some(dir), None) if global.context.is_none() => match of_site(dir) {
+            Some(file) => {
+                let settings = config::load(&file, &cli::layers(&[]))?;
+                within(dir, &settings.data_dir)?;
+                Ok((settings.data_dir.clone(), names(&settings)))
+            }
+            None => Ok((dir.clone(), Vec::new())),
+        },
         (dir, _) => {
             let settings = cli::settings(global, &[])?;
-            let names = settings.node.peers.iter().map(|peer| peer.name.clone()).collect();
+            let names = names(&settings);
             Ok((dir.clone().unwrap_or(settings.data_dir), names))
         }
     }
+}
+
+fn names(settings: &Settings) -> Vec<String> {
+    settings.node.peers.iter().map(|peer| peer.name.clone()).collect()
+}
+
+/// The configuration of a site whose directory was named instead of its data directory, as `-c` takes it.
+fn of_site(dir: &Path) -> Option<PathBuf> {
+    let file = dir.join("consign.toml");
+    (!dir.join("ledger").exists() && file.is_file()).then_some(file)
+}
+
+/// A copy of a site must not lead to the site itself: what is checked lies in what was named.
+fn within(dir: &Path, data_dir: &Path) -> Result<(), Failure> {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.into());
+    if real(data_dir).starts_with(real(dir)) {
+        return Ok(());
+    }
+    let (dir, data) = (dir.display(), data_dir.display());
+    let message = format!("{dir} is the directory of a site whose data is elsewhere: {data}");
+    let help = format!("name that one: consign fsck {data}");
+    Err(Failure::new(Exit::Config, "CN0520", message).help(help))
 }
 
 /// Runs the same command line once more, to do the work.
@@ -138,5 +169,26 @@ fn refused(why: &OpenError) -> Failure {
             .help("`consign stop` it first; while it runs it checks its content by itself"),
         OpenError::FileSystem { .. } => failure.help("`--force-fs` takes it all the same"),
         _ => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_directory_of_a_site_stands_for_its_data_directory() {
+        let root = tempfile::tempdir().unwrap();
+        let (site, data) = (root.path().join("site"), root.path().join("site/data"));
+        std::fs::create_dir_all(data.join("ledger")).unwrap();
+        assert_eq!(of_site(&site), None, "no configuration");
+        std::fs::write(site.join("consign.toml"), "").unwrap();
+        assert_eq!(of_site(&site), Some(site.join("consign.toml")));
+        std::fs::write(data.join("consign.toml"), "").unwrap();
+        assert_eq!(of_site(&data), None, "it is a data directory itself");
+        assert_eq!(within(&site, &data), Ok(()));
+        let elsewhere = within(&site, root.path()).unwrap_err();
+        assert_eq!((elsewhere.exit, elsewhere.code), (Exit::Config, "CN0520"));
+        assert!(elsewhere.help.starts_with("name that one: consign fsck "), "{elsewhere}");
     }
 }

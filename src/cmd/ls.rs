@@ -25,6 +25,9 @@ pub struct LsArgs {
     /// Only those with a delivery in this state: queued, sending, backing-off, held, delivered, dead
     #[arg(long, value_name = "STATE", value_parser = state)]
     pub state: Option<String>,
+    /// Only those that nobody is left to have: what was owed was purged, forgotten, or refused as relayed
+    #[arg(long)]
+    pub unplaced: bool,
     /// Only those accepted longer ago than this, such as 2h
     #[arg(long, value_name = "D", value_parser = humantime::parse_duration)]
     pub older: Option<Duration>,
@@ -66,7 +69,7 @@ fn list(
     let (mut progress, mut seen) = (Progress::new(screen, "Listing", None), 0);
     let more = loop {
         let page: Segments = api.json("GET", &target(args, after, (limit - shown).min(PAGE)))?;
-        for segment in page.segments.iter().filter(|s| is_older(s, args.older, now)) {
+        for segment in page.segments.iter().filter(|s| fits(s, args, now)) {
             shown += 1;
             if screen.is_json() {
                 screen.object(segment)?;
@@ -91,7 +94,8 @@ fn list(
             "the oldest are shown; newer ones follow with --after {next}, or --all"
         ));
     }
-    let filtered = args.peer.is_some() || args.state.is_some() || args.older.is_some();
+    let filtered =
+        args.peer.is_some() || args.state.is_some() || args.older.is_some() || args.unplaced;
     match (shown, filtered) {
         (0, true) => {
             screen.note("no segment matches");
@@ -117,6 +121,10 @@ fn target(args: &LsArgs, after: Option<u64>, limit: u64) -> String {
         }
     }
     target
+}
+
+fn fits(segment: &Segment, args: &LsArgs, now: SystemTime) -> bool {
+    (segment.unplaced || !args.unplaced) && is_older(segment, args.older, now)
 }
 
 fn is_older(segment: &Segment, older: Option<Duration>, now: SystemTime) -> bool {

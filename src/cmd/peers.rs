@@ -19,6 +19,7 @@ use crate::client::Api;
 use crate::config::Faults;
 use crate::exit::{Exit, Failure, Global};
 use crate::human::{self, Align};
+use crate::tls::identity::shown_pin;
 
 /// Lists peers, holds them, ends their backoff, forgets them, gives them a new pin.
 #[derive(Subcommand, Clone, Debug)]
@@ -148,6 +149,14 @@ fn change(request: &ActRequest, api: &mut Api, screen: &mut Screen<'_>) -> Resul
     } else {
         let peer = request.peer.as_deref().unwrap_or_default();
         screen.line(&sentence(&acted, peer));
+        if acted.action == "rekey" && acted.count == 0 {
+            // The pin of the ledger is that of the configuration: if the peer shows another, the latter is wrong.
+            let peers: Peers = api.json("GET", "/v1/peers")?;
+            let shown = peers.peers.iter().find(|p| p.name == *peer);
+            if let Some(help) = shown.and_then(|shown| repin(peer, &shown.last_error)) {
+                screen.note(&help);
+            }
+        }
     }
     Ok(if acted.left_count > 0 { Exit::Failed } else { Exit::Done })
 }
@@ -170,6 +179,16 @@ fn sentence(acted: &Acted, peer: &str) -> String {
         ("forget", _) => format!("{peer} is forgotten; nothing was owed to it"),
         (action, _) => format!("{action} {peer}"),
     }
+}
+
+/// What to do about a peer that shows another certificate than the pinned one; `None` when its last error is
+/// something else.
+pub(super) fn repin(peer: &str, last_error: &str) -> Option<String> {
+    let shown = shown_pin(last_error)?;
+    Some(format!(
+        "it showed {shown}: if that is its certificate (consign cert show, at {peer}), correct `fingerprint` of \
+         [[relay.known_peers]] {peer} to it, then: consign reload"
+    ))
 }
 
 fn list(api: &mut Api, screen: &mut Screen<'_>, now: SystemTime) -> Result<Exit, Failure> {

@@ -55,7 +55,8 @@ pub struct SendArgs {
     /// Sends it once more although it was sent before
     #[arg(long)]
     pub again: bool,
-    /// No faster than this a second, such as 2MiB; at least 16KiB
+    /// Hands in no faster than this a second, such as 2MiB; at least 16KiB. Only the way to this site: what
+    /// the site then sends is bounded by `rate_limit` of a peer
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub limit: Option<u64>,
     /// Says what would be sent and sends nothing
@@ -130,9 +131,9 @@ fn send(args: &SendArgs, socket: &Path, screen: &mut Screen<'_>) -> Result<Exit,
         return Err(Failure::new(Exit::TryLater, "CN0610", text));
     }
     if args.dry_run {
-        return dry::run(args, &status.peers, screen);
+        return dry::run(args, &status, screen);
     }
-    let mut tally = hands::hand_in(args, socket, &status.peers, screen)?;
+    let mut tally = hands::hand_in(args, socket, &status, screen)?;
     if tally.accepted == 0 && tally.failed == 0 {
         return Err(Failure::new(Exit::NoMatch, "CN0623", "there is nothing to send"));
     }

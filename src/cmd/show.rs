@@ -20,6 +20,10 @@ pub struct ShowArgs {
     pub ids: Vec<String>,
 }
 
+/// How a segment came to be unplaced: the ledger does not say which of the two it was, the audit does.
+pub(super) const UNPLACED: &str = "nobody is left to have it: what was owed was purged or forgotten (consign \
+                                   audit), or refused as already relayed";
+
 /// Runs it.
 ///
 /// # Errors
@@ -85,7 +89,8 @@ fn text(segment: &Segment, now: SystemTime) -> String {
         field("held", "by an operator");
     }
     if segment.unplaced {
-        field("unplaced", "every site it was for refused it as already relayed; it is kept here");
+        let id = short(&segment.id);
+        field("unplaced", &format!("{UNPLACED}; it is kept here until: consign release {id}"));
     }
     let mut text = lines.join("\n");
     text.push('\n');
@@ -93,7 +98,7 @@ fn text(segment: &Segment, now: SystemTime) -> String {
         let rows: Vec<Vec<String>> =
             segment.deliveries.iter().map(|d| row(d, segment.size, now)).collect();
         text.push_str(&human::table(&HEAD, &rows));
-    } else if segment.here {
+    } else if segment.here && !segment.unplaced {
         text.push_str("  stays here: this site is a destination and forwards it to nobody\n");
     }
     text

@@ -117,7 +117,7 @@ pub(super) fn text(
     }
     if status.unplaced > 0 {
         let segments = human::count(status.unplaced, "segment");
-        text.push_str(&format!("      {segments} unplaced: consign show says why"));
+        text.push_str(&format!("      {segments} unplaced: consign ls --unplaced"));
     }
     if status.quarantined > 0 {
         text.push_str(&format!("      {} in quarantine", human::count(status.quarantined, "row")));
@@ -226,7 +226,10 @@ fn row(peer: &Peer, before: Option<(&Peer, Duration)>, now: SystemTime) -> Vec<S
     let mut cells = vec![
         peer.name.clone(),
         link,
-        amount(waiting),
+        match peer.held_back.count {
+            0 => amount(waiting),
+            held => format!("{}, {held} held", amount(waiting)),
+        },
         amount(peer.sending),
         peer.oldest.as_ref().map(age).unwrap_or_default(),
         peer.dead.count.to_string(),
@@ -242,6 +245,10 @@ fn row(peer: &Peer, before: Option<(&Peer, Duration)>, now: SystemTime) -> Vec<S
 fn next_try(peer: &Peer, now: SystemTime) -> String {
     let opens = peer.opens_at.as_ref().map(|at| format!("window opens {}", human::until(at, now)));
     let retry = || peer.retry_at.as_ref().map(|at| human::until(at, now));
+    let waiting = peer.queued.count + peer.backing_off.count;
+    if waiting > 0 && peer.held_back.count == waiting {
+        return "held: consign ls --state held".into();
+    }
     opens.or_else(retry).unwrap_or_default()
 }
 

@@ -24,7 +24,7 @@ pub struct Stored {
     pub schema: String,
     /// Segments held.
     pub segments: u64,
-    /// Segments among them that every destination refused as already relayed.
+    /// Segments among them that nobody is left to have.
     pub unplaced: u64,
     /// Room for content.
     pub storage: Storage,

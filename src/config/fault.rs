@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value as Json, json};
 
+use super::twin;
 use crate::exit::{Exit, Failure};
 
 /// Stable codes of configuration faults.
@@ -135,6 +136,13 @@ impl Faults {
             At::Whole => (2, 0, 0),
         });
         faults.dedup();
+        for fault in faults.iter_mut().filter(|fault| fault.code == Code::Double) {
+            if let At::File(at) = &fault.at
+                && let Some(line) = twin::first_line(&text, at, &fault.key)
+            {
+                fault.label = format!("{}; the first is in line {line}", fault.label);
+            }
+        }
         Faults { file, text, faults, files: Vec::new() }
     }
 

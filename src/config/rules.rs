@@ -151,7 +151,10 @@ impl Rules {
             let known = is_site_name(name) && around.sites.contains(name);
             if !known {
                 let message = format!("`watch.to` names {name:?}, which is no known peer");
-                self.fault(Code::Conflict, "watch.to", message, "", at.clone());
+                self.fault(Code::Conflict, "watch.to", message, "nobody of that name", at.clone());
+                if let Some(fault) = self.faults.last_mut() {
+                    fault.help = format!("add {name} to relay.known_peers, or a [[route]] to it");
+                }
             }
         }
         let remove = items.get("remove").is_some_and(|item| item.value == Value::Switch(true));

@@ -103,7 +103,7 @@ pub fn reference() -> String {
          `CONSIGN_<SECTION>_<KEY>` (such as `CONSIGN_STORAGE_MAX_BYTES`) wins over the file, a flag over both.\n\
          Every fault is shown in one run, and a configuration with a fault is not taken at all (exit 78).\n\n\
          | command | does |\n|---|---|\n\
-         | `consign config check` | every fault with line, column and what was probably meant; certificates and key are judged too, unless `--no-files` |\n\
+         | `consign config check` | every fault with line, column and what was probably meant; certificates and key are judged too, and directories and programs of rules that could not be used are warned of, unless `--no-files` |\n\
          | `consign config show` | what `serve` would go by, as a file; `--origin` says where each value came from; `--running` is what the running site goes by |\n\
          | `consign config explain KEY` | what a key or section means, what it takes, its default and its variable |\n\
          | `consign config schema` | JSON Schema of the file, for editors: `#:schema ./consign.schema.json` |\n\

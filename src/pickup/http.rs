@@ -161,6 +161,12 @@ impl Target {
     pub fn unreachable(&self, why: &io::Error) -> Failure {
         if why.kind() == ErrorKind::InvalidData {
             let text = format!("{} is not known to be the one: {why}", self.relay);
+            // What came instead of TLS was text.
+            if why.to_string().contains("InvalidContentType") {
+                return Failure::new(Exit::Failed, "CN0802", text).help(
+                    "that port does not speak TLS: try http:// (pickup on a loopback address is without)",
+                );
+            }
             return Failure::new(Exit::Failed, "CN0802", text)
                 .help("its certificate must lead to the authority given and bear the URL's host");
         }
@@ -398,5 +404,23 @@ impl Http {
         let used = self.wire.input.len() - rest;
         self.wire.input.drain(..used);
         Ok(whole)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn https_to_a_port_that_speaks_http_is_told_from_a_wrong_certificate() {
+        let relay = Relay::parse("http://127.0.0.1:7410").expect("a URL");
+        let target = Target::new(relay, None).expect("it needs no authority");
+        let of =
+            |why: rustls::Error| target.unreachable(&io::Error::new(ErrorKind::InvalidData, why));
+        let plain = of(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType));
+        assert_eq!((plain.exit, plain.code), (Exit::Failed, "CN0802"));
+        assert!(plain.help.contains("try http://"), "{plain}");
+        let other = of(rustls::Error::NoCertificatesPresented);
+        assert!(other.help.starts_with("its certificate must lead"), "{other}");
     }
 }

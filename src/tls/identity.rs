@@ -104,6 +104,15 @@ impl Unwelcome {
     }
 }
 
+/// The fingerprint that a site showed (`sha256:` and hex), in the words of [`Unwelcome::Pin`]: the last error of a peer
+/// is a text.
+#[must_use]
+pub fn shown_pin(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once(" has the fingerprint ")?;
+    let (shown, _) = rest.split_once(", pinned is ")?;
+    shown.starts_with("sha256:").then_some(shown)
+}
+
 /// "expired on …" or "is not valid before …".
 fn outside(not_before: i64, not_after: i64, now: i64) -> String {
     if now < not_before {

@@ -229,9 +229,10 @@ fn own_chain(
     let Some((leaf, intermediates)) = chain.split_first() else { return Ok(None) };
     match to_ours.chain(leaf, intermediates, UnixTime::now()) {
         Ok(()) => {
-            let days = own.not_after.saturating_sub(now()) / 86_400;
+            let left = own.not_after.saturating_sub(now());
+            let days = left.saturating_add(43_200) / 86_400;
             let until = identity::date(own.not_after);
-            Ok((days < 14).then(|| {
+            Ok((left < 14 * 86_400).then(|| {
                 format!("this site's certificate is valid until {until} only, {days} days")
             }))
         }
@@ -290,8 +291,16 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Failure> {
 }
 
 fn refuse_exposed(key: &Path) -> Result<(), Failure> {
-    let meta = std::fs::metadata(key)
-        .map_err(|e| failure("CN0311", format!("{} cannot be read: {e}", key.display())))?;
+    let meta = std::fs::metadata(key).map_err(|e| {
+        let failure = failure("CN0311", format!("{} cannot be read: {e}", key.display()));
+        let mut next = key.as_os_str().to_owned();
+        next.push(".next");
+        // A site that joins another, or the first one of a request, has it until its certificate has come.
+        match e.kind() == std::io::ErrorKind::NotFound && Path::new(&next).is_file() {
+            true => failure.help("this site waits for its certificate: consign cert install FILE"),
+            false => failure,
+        }
+    })?;
     let mode = meta.permissions().mode() & 0o7777;
     if mode & 0o007 != 0 {
         let message = format!(

@@ -330,7 +330,9 @@ fn a_pin_holds_a_peer_to_one_certificate() {
     assert!(judge(&pair, &[("beta", Some(fingerprint))]).is_ok());
     let error = judge(&pair, &[("beta", Some([7; 32]))]).expect_err("another certificate");
     assert_eq!(error.code(), "CN0307");
-    assert!(error.to_string().contains(&hex(&fingerprint)), "{error}");
+    let shown = format!("sha256:{}", hex(&fingerprint));
+    assert_eq!(super::identity::shown_pin(&format!("CN0307: {error}")), Some(shown.as_str()));
+    assert_eq!(super::identity::shown_pin("connection refused"), None);
 }
 
 #[test]
@@ -419,7 +421,9 @@ fn files_are_refused_with_their_names() {
     };
     let ours = authority();
     let pair = ours.site("alpha", &[], SITE_LASTS).expect("signed");
-    assert_eq!(refused().code, "CN0311");
+    assert_eq!((refused().code, refused().help.as_str()), ("CN0311", ""));
+    write(&path("node.key.next"), &pair.key, 0o600);
+    assert!(refused().help.ends_with("consign cert install FILE"), "{}", refused());
     write(&files.key, &pair.key, 0o644);
     let exposed = refused();
     assert_eq!(exposed.code, "CN0211");

@@ -237,6 +237,12 @@ fn contexts_stand_for_configurations() {
     desk.says("context use alpha");
     assert!(goes_by("context show", "context use").starts_with("alpha  "));
     goes_by("context show -c beta", "-c");
+    for both in ["--context alpha context show -c beta", "-c beta status --context alpha"] {
+        let output = desk.run(both);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("-c beta and --context alpha each name"), "{said}");
+    }
     let mut named = desk.command("context show");
     let output = named.env("CONSIGN_CONTEXT", "beta").output().expect("the binary runs");
     assert!(String::from_utf8_lossy(&output.stdout).starts_with("beta  "), "{output:?}");

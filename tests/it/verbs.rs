@@ -124,8 +124,13 @@ fn more_is_logged_for_a_while_and_then_as_configured() {
             alpha.log().contains("log level as configured: a reload")
         });
         assert!(!detail(&quiet), "{}", alpha.log());
-        let records = alpha.json(&["audit"]).into_iter();
-        let records: Vec<Value> = records.filter(|r| r["action"] == "log_level").collect();
+        // The line is written first, its record in the audit with the next commit.
+        let records = || -> Vec<Value> {
+            let all = alpha.json(&["audit"]).into_iter();
+            all.filter(|r| r["action"] == "log_level").collect()
+        };
+        wait::until_true("the last act in the audit", || records().len() >= 5);
+        let records = records();
         let subjects: Vec<_> = records.iter().map(|r| r["subject"].as_str().unwrap()).collect();
         assert_eq!(subjects, ["debug", "trace", "configured", "warn", "configured"]);
     }

@@ -82,8 +82,8 @@ pub struct SegmentRow {
     #[cbor(n(17), default, skip_if = "Vec::is_empty")]
     #[cfg_attr(feature = "serde", serde(default))]
     pub askers: Vec<(u32, u32)>,
-    /// Whether every site it was to go to has left its required set by `already_relayed`: it is kept,
-    /// shown, and never released by itself.
+    /// Whether every site it was to go to has left its required set (by `already_relayed`, or because an
+    /// operator purged or forgot what was owed): it is kept, shown, and never released by itself.
     #[n(18)]
     #[cfg_attr(feature = "serde", serde(default))]
     pub unplaced: Option<bool>,

@@ -6,6 +6,7 @@ use alloc::string::{String, ToString};
 use super::accept::No;
 use super::upkeep::Want;
 use super::{Mode, Node};
+use crate::amount::amount;
 use crate::code::Refusal;
 use crate::id::SiteNo;
 use crate::limits::HOPS_MAX;
@@ -40,7 +41,8 @@ impl Node {
             return Err((Refusal::Busy, 1_000, "this site is stopping".to_string()));
         }
         if let Some(limit) = self.config.max_segment.filter(|limit| size > *limit) {
-            let text = format!("{size} bytes are more than storage.max_segment, {limit}");
+            let (size, limit) = (amount(size), amount(limit));
+            let text = format!("{size} are more than storage.max_segment, {limit}");
             return Err((Refusal::TooLarge, 0, text));
         }
         if let Some(at) = meta.expires().filter(|at| *at <= now.wall) {
@@ -92,9 +94,8 @@ impl Node {
         let config = &self.config;
         let used = self.stage.meta.used.saturating_sub(soon);
         if used.saturating_add(bytes) > config.max_bytes {
-            let limit = config.max_bytes;
-            let text =
-                format!("{bytes} bytes on top of {used} are more than storage.max_bytes, {limit}");
+            let (bytes, used, limit) = (amount(bytes), amount(used), amount(config.max_bytes));
+            let text = format!("{bytes} on top of {used} are more than storage.max_bytes, {limit}");
             return Some((Refusal::Quota, 30_000, text));
         }
         let segments = self.stage.meta.segments.saturating_add(self.being_received());
@@ -105,16 +106,17 @@ impl Node {
             return Some((Refusal::Quota, 30_000, text));
         }
         if self.space.ledger.saturating_add(bytes.min(1 << 20)) > config.ledger_max {
-            let text = format!("the ledger has reached storage.ledger_max, {}", config.ledger_max);
+            let limit = amount(config.ledger_max);
+            let text = format!("the ledger has reached storage.ledger_max, {limit}");
             return Some((Refusal::Quota, 30_000, text));
         }
         if let Some(no) = self.over_inbound(bytes, source) {
             return Some(no);
         }
         if self.needed(want) > self.space.free.saturating_add(soon) {
-            let (free, min) = (self.space.free, config.min_free);
-            let text =
-                format!("{bytes} bytes do not fit: {free} are free, storage.min_free is {min}");
+            let (bytes, free) = (amount(bytes), amount(self.space.free));
+            let min = amount(config.min_free);
+            let text = format!("{bytes} do not fit: {free} are free, storage.min_free is {min}");
             return Some((Refusal::DiskFull, 10_000, text));
         }
         None
@@ -126,9 +128,10 @@ impl Node {
         let config = self.config.peers.iter().find(|config| config.name == peer.name)?;
         let (limit, held) = (config.inbound_quota?, self.stage.inbound(source));
         (held.saturating_add(bytes) > limit).then(|| {
+            let (name, limit) = (&peer.name, amount(limit));
+            let (bytes, held) = (amount(bytes), amount(held));
             let text = format!(
-                "{bytes} bytes on top of {held} from {} are more than its inbound_quota, {limit}",
-                peer.name
+                "{bytes} on top of {held} from {name} are more than its inbound_quota, {limit}"
             );
             (Refusal::Quota, 30_000, text)
         })

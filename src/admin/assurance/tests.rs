@@ -123,7 +123,7 @@ fn a_copy_that_is_asked_for_here_or_damaged_stays() {
     let one_damaged = one(damaged, acked, |_| {});
     assert_eq!((one_damaged.copy.as_str(), one_damaged.safe_to_delete), ("damaged", false));
     let unplaced = SegmentRow { unplaced: Some(true), ..segment(9, 1) };
-    assert!(verdict(unplaced, &[]).1.starts_with("every site refused it"));
+    assert!(verdict(unplaced, &[]).1.starts_with("nobody is left to have it"));
     for (state, safe) in [(ExportState::Done, true), (ExportState::Failed, false)] {
         let row = ExportRow {
             state,

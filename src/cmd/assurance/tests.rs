@@ -115,6 +115,21 @@ rows in quarantine        0";
 }
 
 #[test]
+fn where_nothing_is_required_nothing_is_missed() {
+    let free = Assurance { sites: 0, required: 0, holding: 0, ..assurance('4', false) };
+    let cells = row(&free);
+    assert_eq!((cells[3].as_str(), cells[4].as_str()), ("–", "nothing required"));
+    assert!(text(&free).contains("  held by   nothing required here\n"), "{}", text(&free));
+    let mut total = Total::default();
+    total.add(&free);
+    total.add(&assurance('2', false));
+    assert_eq!((total.met, total.unmet, total.nothing_required), (0, 1, 1));
+    let told = totals(&total, now());
+    assert!(told.contains("not met                   1, the oldest"), "{told}");
+    assert!(told.contains("\nnothing required          1\nmay be deleted here"), "{told}");
+}
+
+#[test]
 fn json_has_every_segment_and_the_figures_last() {
     let args = AssuranceArgs { all: true, limit: 1, ..AssuranceArgs::default() };
     let (_, said) = say(&args, true);

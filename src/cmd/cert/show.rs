@@ -49,6 +49,9 @@ pub struct Certificate {
     pub expires_seconds: i64,
     /// Whole days until then; below 0 when it is over.
     pub days_left: i64,
+    /// Seconds until then: what people read is rounded to the nearest day.
+    #[serde(skip)]
+    pub seconds_left: i64,
     /// `sha256:` and the digest of it, as peers pin it.
     pub fingerprint: String,
     /// Where it lies.
@@ -110,15 +113,16 @@ impl Certificate {
             expires: date(end),
             expires_seconds: end,
             days_left: end.saturating_sub(now).div_euclid(86_400),
+            seconds_left: end.saturating_sub(now),
             fingerprint: worded(&sha256(der)),
             file: file.display().to_string(),
         })
     }
 
     fn row(&self) -> Vec<String> {
-        let left = match self.days_left {
+        let left = match self.seconds_left {
             ..0 => "over".into(),
-            days => human::count(days.unsigned_abs(), "day"),
+            left => days(left.unsigned_abs()),
         };
         let until = self.expires.split('T').next().unwrap_or_default().to_owned();
         vec![
@@ -130,6 +134,11 @@ impl Certificate {
             self.file.clone(),
         ]
     }
+}
+
+/// Seconds as days, rounded to the nearest.
+fn days(seconds: u64) -> String {
+    human::count((seconds + 43_200) / 86_400, "day")
 }
 
 const HEAD: [(&str, Align); 6] = [

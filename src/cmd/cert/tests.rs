@@ -69,6 +69,11 @@ fn what_is_there_is_shown_with_its_days_and_fingerprints() {
     assert_eq!((own.issuer.as_str(), all.problem.as_str()), (authority.name.as_str(), ""));
     assert!(authority.name.starts_with("CN=consign authority "), "{authority:?}");
     assert_eq!(own.days_left, own.expires_seconds / 86_400);
+    // A new certificate has 90 days, though some seconds of them are gone.
+    let new = Certificates::read(&alpha, own.expires_seconds - 90 * 86_400 + 5).expect("readable");
+    assert_eq!(new.certificates[0].days_left, 89);
+    let (_, heard) = said(false, |screen| show::say(&new, screen));
+    assert!(heard.lines[0].contains("  90 days  sha256:"), "{heard:?}");
     let later = Certificates::read(&alpha, own.expires_seconds + 1).expect("readable");
     assert_eq!(later.certificates[0].days_left, -1);
     let (_, heard) = said(false, |screen| show::say(&later, screen));

@@ -3,14 +3,21 @@
 use std::fmt::Write as _;
 
 use super::{Check, Checked, Verdict};
+use crate::human::{self, Align};
 
 /// A line for each check.
 pub(super) fn text(checked: &Checked) -> String {
-    let lines = checked.checks.iter().map(|check| {
-        let (verdict, subject) = (check.verdict.word(), check.subject.as_str());
-        format!("{verdict:<8} {:<11} {subject:<18} {}", check.check, check.text)
-    });
-    lines.collect::<Vec<_>>().join("\n")
+    let rows: Vec<Vec<String>> = checked
+        .checks
+        .iter()
+        .map(|check| {
+            let Check { check, subject, verdict, text, .. } = check;
+            vec![verdict.word().into(), check.clone(), subject.clone(), text.clone()]
+        })
+        .collect();
+    // The head has no titles: its line is empty.
+    let table = human::table(&[("", Align::Left); 4], &rows);
+    table.split_once('\n').map_or("", |(_, lines)| lines).trim_end().to_owned()
 }
 
 /// What Nagios reads: the verdict with the worst of it, then performance data; more lines follow for

@@ -103,7 +103,7 @@ fn what_waits_is_judged_by_its_age_at_the_limits_exactly() {
         status.peers[0].last_error = "connect: connection refused".into();
     });
     assert_eq!(what, "pending beta warning");
-    let want = "the oldest segment for beta has waited for 16 min: connect: connection refused";
+    let want = "the oldest segment for beta has waited for 17 min: connect: connection refused";
     assert_eq!(text, want);
     let (what, text) = bad(|status| {
         status.peers[0].oldest = ago(90_000);
@@ -214,13 +214,13 @@ fn every_format_says_the_same_and_the_exit_code_is_nagios_own() {
         heard.lines.join("\n")
     };
     let text = "\
-warning  pending     beta               the oldest segment for beta has waited for 16 min: a | b
-ok       deadletters beta               0 dead letters for beta";
+warning  pending      beta  the oldest segment for beta has waited for 17 min: a | b
+ok       deadletters  beta  0 dead letters for beta";
     assert_eq!(say(Format::Text), text);
     let nagios = "\
-CONSIGN WARNING - alpha: the oldest segment for beta has waited for 16 min: a / b (1 of 2 checks are well) \
+CONSIGN WARNING - alpha: the oldest segment for beta has waited for 17 min: a / b (1 of 2 checks are well) \
 | 'pending_beta'=1000s;900;14400 'deadletters_beta'=0;1;100
-warning: the oldest segment for beta has waited for 16 min: a / b";
+warning: the oldest segment for beta has waited for 17 min: a / b";
     assert_eq!(say(Format::Nagios), nagios);
     let page = say(Format::Prometheus);
     let series = "consign_check_verdict{site=\"alpha\",check=\"pending\",subject=\"beta\"} 1\n";

@@ -10,7 +10,7 @@ use consign_core::config::PeerConfig;
 use super::Check;
 use crate::admin::shapes::{Peer, Status};
 use crate::client::Api;
-use crate::config::Settings;
+use crate::config::{Settings, outside};
 use crate::human;
 use crate::tls::Credentials;
 use crate::tls::identity::date;
@@ -32,13 +32,16 @@ fn seconds() -> i64 {
 /// What can be seen without a running site.
 pub(super) fn of_files(settings: &Settings) -> Vec<Check> {
     let now = seconds();
-    vec![
+    let mut found = vec![
         Check::ok("configuration", format!("{} is good", settings.file.display())),
         certificate(settings, now),
         data_dir(&settings.data_dir),
         clock(now),
         disk(&settings.data_dir, settings.node.min_free),
-    ]
+    ];
+    let unusable = outside::unusable(settings).into_iter();
+    found.extend(unusable.map(|it| Check::warning(it.section, it.text, it.help)));
+    found
 }
 
 fn certificate(settings: &Settings, now: i64) -> Check {
@@ -217,11 +220,9 @@ fn reach((name, address, error): (&str, &str, &str)) -> Check {
         Ok(()) if error.is_empty() => Check::ok("peer", format!("{name} answers at {address}")),
         Ok(()) => {
             let text = format!("{name} answers at {address}, but there is no session{said}");
-            Check::warning(
-                "peer",
-                text,
-                format!("look at certificates and names here and at {name}"),
-            )
+            let help = super::super::peers::repin(name, error)
+                .unwrap_or_else(|| format!("look at certificates and names here and at {name}"));
+            Check::warning("peer", text, help)
         }
         Err(why) => {
             let text = format!("{name} does not answer at {address}: {why}{said}");

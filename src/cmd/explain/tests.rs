@@ -97,6 +97,22 @@ fn all_of_them_are_listed_under_their_headings() {
 }
 
 #[test]
+fn what_nobody_is_left_to_have_names_what_decides() {
+    let unplaced = Segment { unplaced: true, ..segment(Vec::new()) };
+    let found = waits::explanation(&unplaced, &status(Vec::new()));
+    assert!(!found.done && found.summary.contains("consign release 3fa9c17be204"), "{found:?}");
+}
+
+#[test]
+fn a_peer_with_another_certificate_than_the_pinned_one_is_told_by_its_pin() {
+    let wrong = "the certificate of beta has the fingerprint sha256:ab, pinned is sha256:cd";
+    let beta = Peer { up: false, last_error: wrong.into(), ..peer("beta") };
+    let found = waits::explanation(&segment(vec![delivery("queued", None)]), &status(vec![beta]));
+    let help = &found.deliveries[0].waits_for[0].help;
+    assert!(help.contains("correct `fingerprint` of [[relay.known_peers]] beta"), "{help}");
+}
+
+#[test]
 fn everything_that_keeps_a_delivery_is_named() {
     let waits = segment(vec![delivery("queued", None)]);
     let of = |change: fn(&mut Peer)| {

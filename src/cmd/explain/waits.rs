@@ -26,8 +26,12 @@ fn summary(segment: &Segment, deliveries: &[Waiting], open: usize) -> String {
     let all = deliveries.len();
     match (all, open, dead) {
         _ if segment.unplaced => {
-            "every site it was for refused it as already relayed; it is kept until somebody decides"
-                .into()
+            let id = super::super::ls::short(&segment.id);
+            format!(
+                "{}; it is kept until somebody decides: consign release {id} lets it go, consign \
+                 send gives it to another site",
+                super::super::show::UNPLACED
+            )
         }
         (0, ..) if segment.here => "it waits for nothing: this site is where it was to go".into(),
         (0, ..) => "it is owed to nobody: no peer was known when it was accepted".into(),
@@ -177,7 +181,8 @@ fn of_link(peer: &Peer) -> Vec<Reason> {
             error => format!(": {error}"),
         };
         let text = format!("{name} to be reached, it is down{why}");
-        let help = format!("consign peers flush {name} tries at once");
+        let help = super::super::peers::repin(name, &peer.last_error)
+            .unwrap_or_else(|| format!("consign peers flush {name} tries at once"));
         found.push(until(&peer.retry_at, reason("peer_down", text, help)));
     } else if peer.retry_at.is_some() {
         let text = format!("{name} to have room again: it asked for a pause");

@@ -94,6 +94,20 @@ fn pages_are_turned_until_there_is_enough() {
 }
 
 #[test]
+fn what_nobody_is_left_to_have_can_be_listed_alone() {
+    let daemon = Daemon::answering(|_, _| {
+        let unplaced = Segment { unplaced: true, ..segment(2, &[]) };
+        page(vec![segment(1, &[("beta", "queued", None)]), unplaced], None)
+    });
+    let (exit, said) = listed(&LsArgs { unplaced: true, ..args() }, true, &daemon);
+    assert_eq!((exit, said.lines.len()), (Ok(Exit::Done), 1));
+    assert_eq!(serde_json::from_str::<Segment>(&said.lines[0]).unwrap().seq, 2);
+    let none = Daemon::answering(|_, _| page(vec![segment(1, &[])], None));
+    let (exit, _) = listed(&LsArgs { unplaced: true, ..args() }, false, &none);
+    assert_eq!(exit, Ok(Exit::NoMatch));
+}
+
+#[test]
 fn nothing_is_4_only_where_something_was_looked_for() {
     let daemon = Daemon::answering(|_, _| page(vec![segment(1, &[])], None));
     let old = LsArgs { older: Some(Duration::from_secs(121)), ..args() };

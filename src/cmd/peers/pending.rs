@@ -16,6 +16,9 @@ const HEAD: [(&str, Align); 5] = [
     ("FINGERPRINT", Align::Left),
 ];
 
+/// Why somebody was turned away who is known by another certificate.
+const PINNED: &str = "CN0307";
+
 /// Lists them, who knocked last first; exit 4 when there is none.
 pub(super) fn list(
     api: &mut Api,
@@ -30,16 +33,26 @@ pub(super) fn list(
     } else {
         let rows: Vec<_> = pending.peers.iter().map(|peer| row(peer, now)).collect();
         screen.line(human::table(&HEAD, &rows).trim_end());
-        screen.note(
-            "To let one in: a [[relay.known_peers]] section with its name, its address and, best, its \
-             fingerprint; then consign reload",
-        );
+        let pinned = |peer: &&PendingPeer| peer.code == PINNED;
+        if pending.peers.iter().any(|peer| !pinned(&peer)) {
+            screen.note(
+                "To let one in: a [[relay.known_peers]] section with its name, its address and, best, its \
+                 fingerprint; then consign reload",
+            );
+        }
+        if let Some(peer) = pending.peers.iter().find(pinned) {
+            screen.note(&format!(
+                "Another pin: if the fingerprint is that of its certificate (consign cert show, at {0}), correct \
+                 `fingerprint` of [[relay.known_peers]] {0} to it; then consign reload",
+                peer.name
+            ));
+        }
     }
     Ok(if pending.peers.is_empty() { Exit::NoMatch } else { Exit::Done })
 }
 
 fn row(peer: &PendingPeer, now: SystemTime) -> Vec<String> {
-    let why = if peer.code == "CN0307" { "another pin" } else { "not configured" };
+    let why = if peer.code == PINNED { "another pin" } else { "not configured" };
     vec![
         peer.name.clone(),
         human::ago(&peer.last_at, now),
@@ -72,6 +85,8 @@ mod tests {
             let row = heard.lines[0].lines().nth(1).unwrap();
             assert!(row.starts_with("gamma  12 s ago      7  ") && row.contains(words), "{row}");
             assert!(heard.notes[0].contains("consign reload"));
+            let note = if code == PINNED { "correct `fingerprint` of" } else { "To let one in: a" };
+            assert!(heard.notes.len() == 1 && heard.notes[0].contains(note), "{:?}", heard.notes);
         }
         let daemon = Daemon::answering(|_, _| {
             Say::json(200, json!({"schema":"consign.pending_peers/1","peers":[]}))

@@ -38,6 +38,35 @@ fn every_verb_has_its_sentence() {
 }
 
 #[test]
+fn a_rekey_that_changes_nothing_tells_which_pin_is_wrong() {
+    for (error, noted) in [
+        ("the certificate of gamma has the fingerprint sha256:ab, pinned is sha256:cd", true),
+        ("connect: connection refused", false),
+    ] {
+        let daemon = Daemon::answering(move |request, _| match request.target.as_str() {
+            "/v1/peers" => {
+                let gamma =
+                    Peer { name: "gamma".into(), last_error: error.into(), ..Peer::default() };
+                let peers = Peers { schema: Peers::SCHEMA.into(), peers: vec![gamma] };
+                Say::json(200, serde_json::to_value(peers).unwrap())
+            }
+            _ => {
+                let acted = Acted { action: "rekey".into(), ..Acted::default() };
+                Say::json(200, serde_json::to_value(acted).unwrap())
+            }
+        });
+        let rekey = request("rekey", &args("gamma"));
+        let (exit, said) = said(false, |s| change(&rekey, &mut Api::new(&daemon.socket()), s));
+        assert_eq!(exit, Ok(Exit::Done));
+        assert_eq!(said.lines, ["gamma has that pin already"]);
+        let help = said.notes.iter().any(|note| {
+            note.starts_with("it showed sha256:ab: ") && note.contains("known_peers]] gamma to it")
+        });
+        assert_eq!(help, noted, "{:?}", said.notes);
+    }
+}
+
+#[test]
 fn a_table_of_peers_with_what_keeps_them_from_being_sent_to() {
     let peer = |name: &str, known, held, needs_rekey, up| Peer {
         name: name.into(),

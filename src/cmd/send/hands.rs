@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use consign_core::http::encode_component;
 use consign_core::id::hex;
@@ -16,7 +16,7 @@ use super::feed::Content;
 use super::pace::Pace;
 use super::walk::{Found, Item, Walk};
 use super::{SendArgs, feed, words};
-use crate::admin::shapes::{Accepted, Peer};
+use crate::admin::shapes::{Accepted, Status};
 use crate::client::Api;
 use crate::cmd::screen::{Progress, Screen};
 use crate::exit::{Exit, Failure};
@@ -36,8 +36,8 @@ pub(super) struct Tally {
     pub(super) failed: u64,
     /// How the process ends if nothing was accepted.
     pub(super) exit: Exit,
-    /// What was accepted, if somebody waits for it.
-    pub(super) waiting: Vec<Accepted>,
+    /// What was accepted and when it was said to be, if somebody waits for it.
+    pub(super) waiting: Vec<(Accepted, SystemTime)>,
 }
 
 /// What became of a thing.
@@ -60,7 +60,7 @@ struct Work<'a> {
 pub(super) fn hand_in(
     args: &SendArgs,
     socket: &Path,
-    peers: &[Peer],
+    status: &Status,
     screen: &mut Screen<'_>,
 ) -> Result<Tally, Failure> {
     let mut walk = Walk::new(&args.paths, args.name.clone());
@@ -85,7 +85,7 @@ pub(super) fn hand_in(
             scope.spawn(move || hand(work, taken, &reports));
         }
         scope.spawn(move || find(work, first.into_iter().chain(walk), &items, &reports));
-        let mut voice = Voice::new(args, single, peers, total, screen);
+        let mut voice = Voice::new(args, single, status, total, screen);
         let tally = voice.tell(work, told);
         if tally.is_err() {
             work.stop.store(true, Ordering::Relaxed);
@@ -305,7 +305,7 @@ struct Voice<'v, 's> {
     args: &'v SendArgs,
     /// There is only one thing: its failure is the command's.
     single: bool,
-    peers: &'v [Peer],
+    status: &'v Status,
     progress: Progress,
     screen: &'v mut Screen<'s>,
     tally: Tally,
@@ -315,13 +315,13 @@ impl<'v, 's> Voice<'v, 's> {
     fn new(
         args: &'v SendArgs,
         single: bool,
-        peers: &'v [Peer],
+        status: &'v Status,
         total: Option<u64>,
         screen: &'v mut Screen<'s>,
     ) -> Voice<'v, 's> {
         let progress = Progress::new(screen, "Queueing", total);
         let tally = Tally { accepted: 0, failed: 0, exit: Exit::Failed, waiting: Vec::new() };
-        Voice { args, single, peers, progress, screen, tally }
+        Voice { args, single, status, progress, screen, tally }
     }
 
     fn tell(&mut self, work: &Work<'_>, told: Receiver<(usize, What)>) -> Result<Tally, Failure> {
@@ -355,7 +355,7 @@ impl<'v, 's> Voice<'v, 's> {
         let (screen, progress) = (&mut *self.screen, &self.progress);
         let what = match what {
             What::Done(Err(failure)) if failure.code == "CN0614" => {
-                What::Done(Err(failure.help(words::meant(&self.args.to, self.peers))))
+                What::Done(Err(failure.help(words::unknown(&self.args.to, self.status))))
             }
             what => what,
         };
@@ -383,11 +383,11 @@ impl<'v, 's> Voice<'v, 's> {
                 if screen.is_json() {
                     screen.object(&accepted)?;
                 } else {
-                    let line = words::accepted(&accepted, self.args.wait, self.peers);
+                    let line = words::accepted(&accepted, self.args.wait, &self.status.peers);
                     progress.aside(|| screen.line(&line));
                 }
                 if self.args.wait {
-                    self.tally.waiting.push(accepted);
+                    self.tally.waiting.push((accepted, SystemTime::now()));
                 }
             }
         }

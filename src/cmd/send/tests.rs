@@ -99,7 +99,7 @@ fn what_would_be_sent_is_said_and_nothing_is_handed_in() {
     let (exit, heard) = sent(&daemon, &["-n", path], false);
     assert_eq!(
         (exit, heard.lines.as_slice()),
-        (Ok(Exit::Done), &["a  3 B".into(), "b  2.0 KiB".into()][..])
+        (Ok(Exit::Done), &["a      3 B".into(), "b  2.0 KiB".into()][..])
     );
     assert_eq!(
         heard.notes,

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
 
@@ -44,6 +44,8 @@ struct Open {
     size: u64,
     /// The peers it is waited for; none is all that it will be owed to.
     peers: Vec<String>,
+    /// When it was handed in, where that is not when it was accepted: it was here before.
+    handed: Option<SystemTime>,
     /// Bytes that have left.
     sent: u64,
 }
@@ -59,7 +61,7 @@ enum Stand {
 /// Waits for all of them, or until then.
 pub(super) fn all(
     api: &mut Api,
-    accepted: Vec<Accepted>,
+    accepted: Vec<(Accepted, SystemTime)>,
     until: Option<Instant>,
     screen: &mut Screen<'_>,
 ) -> Result<Waited, Failure> {
@@ -104,13 +106,13 @@ pub(super) fn all(
 
 impl Open {
     /// `None` when nothing is on its way: it is all there already, or stays here.
-    fn of(accepted: Accepted) -> Option<Open> {
-        let Accepted { id, size, added, queued, dead, .. } = accepted;
+    fn of((accepted, at): (Accepted, SystemTime)) -> Option<Open> {
+        let Accepted { id, size, added, queued, dead, new, .. } = accepted;
         if added.is_empty() && queued.is_empty() && dead.is_empty() {
             return None;
         }
         let peers = [added, queued, dead].concat();
-        Some(Open { id, size, peers, sent: 0 })
+        Some(Open { id, size, peers, handed: (!new).then_some(at), sent: 0 })
     }
 
     fn look(&mut self, segment: &Segment) -> Stand {
@@ -164,7 +166,7 @@ fn tell(
     }
     let delivered = one.peers(segment, "delivered");
     if !delivered.is_empty() {
-        screen.line(&words::delivered(segment, &delivered));
+        screen.line(&words::delivered(segment, &delivered, one.handed));
     }
     for peer in one.peers(segment, "dead") {
         screen.line(&words::dead(segment, &peer));

@@ -1,8 +1,8 @@
 //! The words of `send`: queued, already queued, already delivered, delivered, dead.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use crate::admin::shapes::{Accepted, Peer, Segment};
+use crate::admin::shapes::{Accepted, Peer, Segment, Status};
 use crate::cmd::ls::short;
 use crate::human;
 
@@ -54,6 +54,7 @@ pub(super) fn accepted(accepted: &Accepted, waits: bool, peers: &[Peer]) -> Stri
         notes.push("this site knows no peer yet; it goes to those it will know".into());
     }
     if word == "Queued" || word == "Already queued" {
+        notes.extend(held(names, peers));
         notes.extend(down(names, peers));
     }
     if !notes.is_empty() {
@@ -62,9 +63,20 @@ pub(super) fn accepted(accepted: &Accepted, waits: bool, peers: &[Peer]) -> Stri
     line
 }
 
+/// `gamma is held; on with: consign peers release gamma`, also where it is held further on the way there.
+fn held(names: &[String], peers: &[Peer]) -> Vec<String> {
+    let find = |name: &str| peers.iter().find(|peer| peer.name == name);
+    let of = |name: &String| {
+        let peer = find(name)?;
+        [Some(peer), find(&peer.via)].into_iter().flatten().find(|peer| peer.held)
+    };
+    let said = |peer: &Peer| format!("{0} is held; on with: consign peers release {0}", peer.name);
+    names.iter().filter_map(of).map(said).collect()
+}
+
 /// `beta is down; next try in 4 s` for those that cannot be reached now.
 fn down(names: &[String], peers: &[Peer]) -> Vec<String> {
-    let now = std::time::SystemTime::now();
+    let now = SystemTime::now();
     // Who is reached by way of another has no link of its own.
     let down = |peer: &&Peer| !peer.up && peer.via.is_empty();
     let of = |name: &String| peers.iter().filter(down).find(|peer| peer.name == *name);
@@ -76,6 +88,17 @@ fn down(names: &[String], peers: &[Peer]) -> Vec<String> {
             None => format!("{} is down", peer.name),
         })
         .collect()
+}
+
+/// What helps somebody who named a peer that the site does not know: it may be in a part of the file that waits.
+pub(super) fn unknown(to: &[String], status: &Status) -> String {
+    let meant = meant(to, &status.peers);
+    if status.reload.restart.iter().any(|key| key == "route") {
+        return format!(
+            "[[route]] was changed, which holds after a restart: consign stop, then serve; {meant}"
+        );
+    }
+    meant
 }
 
 /// Which peers there are, for somebody who named one that there is not.
@@ -103,14 +126,16 @@ pub(super) fn meant(to: &[String], peers: &[Peer]) -> String {
     }
 }
 
-/// The line for a segment that has arrived.
-pub(super) fn delivered(segment: &Segment, peers: &[String]) -> String {
+/// The line for a segment that has arrived. What was here before counts from when it was handed in again.
+pub(super) fn delivered(segment: &Segment, peers: &[String], handed: Option<SystemTime>) -> String {
     let id = short(&segment.id);
+    let from = handed.or_else(|| human::moment(&segment.accepted_at));
+    let took = |since: &str| human::moment(since)?.duration_since(from?).ok();
     let last = segment
         .deliveries
         .iter()
         .filter(|d| peers.contains(&d.peer))
-        .filter_map(|d| human::between(&segment.accepted_at, &d.since))
+        .filter_map(|d| took(&d.since))
         .max()
         .unwrap_or(Duration::ZERO);
     let (who, time) = (peers.join(", "), human::duration(last));

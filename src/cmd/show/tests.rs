@@ -74,6 +74,16 @@ fn a_destination_says_that_it_keeps_it() {
 }
 
 #[test]
+fn what_nobody_is_left_to_have_names_the_command_that_lets_it_go() {
+    let shown = Segment { here: true, unplaced: true, deliveries: Vec::new(), ..segment() };
+    let shown = text(&shown, now());
+    let line = shown.lines().find(|line| line.starts_with("  unplaced  ")).unwrap();
+    assert!(line.contains("purged or forgotten (consign audit), or refused as already"), "{line}");
+    assert!(line.ends_with("kept here until: consign release 3fa9c17be204"), "{line}");
+    assert!(!shown.contains("stays here"), "{shown}");
+}
+
+#[test]
 fn several_are_shown_and_an_unknown_one_is_4() {
     let daemon = Daemon::answering(|request, _| match request.target.as_str() {
         "/v1/segments/3fa9c1" => Say::json(200, serde_json::to_value(segment()).unwrap()),

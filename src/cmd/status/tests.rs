@@ -71,6 +71,18 @@ fn what_keeps_a_peer_from_being_sent_to_is_said() {
 }
 
 #[test]
+fn what_waits_in_held_segments_is_told_as_that() {
+    let mut status = status();
+    status.peers[0].held_back.count = 2;
+    let some = text(&status, None, now());
+    assert!(some.contains("3 (88.0 MiB), 2 held  ") && some.contains("in 8.0 s"), "{some}");
+    status.peers[0].held_back.count = 3;
+    let all = text(&status, None, now());
+    assert!(all.contains("3 (88.0 MiB), 3 held  ") && !all.contains("in 8.0 s"), "{all}");
+    assert!(all.contains("held: consign ls --state held"), "{all}");
+}
+
+#[test]
 fn a_closed_window_is_told_and_when_it_opens() {
     let mut status = status();
     status.peers[0].opens_at = Some("2026-11-30T22:00:00.000Z".into());
@@ -97,6 +109,14 @@ fn what_is_not_as_it_should_be_is_said() {
     {
         assert!(text.contains(word), "{word}: {text}");
     }
+}
+
+#[test]
+fn what_nobody_is_left_to_have_is_told_with_the_command_that_lists_it() {
+    let mut status = status();
+    status.unplaced = 2;
+    let text = text(&status, None, now());
+    assert!(text.contains("      2 segments unplaced: consign ls --unplaced"), "{text}");
 }
 
 #[test]

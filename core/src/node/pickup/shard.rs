@@ -4,6 +4,7 @@
 use alloc::string::String;
 
 use super::No;
+use crate::amount::amount;
 use crate::code::Refusal;
 use crate::id::{BlobDigest, BlobNo, Sha256Digest, SiteNo};
 use crate::ledger::keys_pickup::{self, ShardKey};
@@ -317,15 +318,19 @@ impl Node {
     fn admit_charged(&mut self, size: u64, charge: u64, already: u64) -> Result<(), No> {
         let buffer = &self.config.buffer;
         if let Some(limit) = buffer.max_upload.filter(|limit| size > *limit) {
-            let text = alloc::format!("{size} bytes are more than buffer.max_upload, {limit}");
+            let text = alloc::format!(
+                "{} are more than buffer.max_upload, {}",
+                amount(size),
+                amount(limit)
+            );
             return Err(No::new(PickupRefusal::TooLarge, text));
         }
         let limit = buffer.max_bytes;
         let used = self.stage.shard_bytes().saturating_sub(already);
         if used.saturating_add(size) > limit {
-            let text = alloc::format!(
-                "{size} bytes on top of {used} are more than buffer.max_bytes, {limit}"
-            );
+            let (size, used, limit) = (amount(size), amount(used), amount(limit));
+            let text =
+                alloc::format!("{size} on top of {used} are more than buffer.max_bytes, {limit}");
             return Err(No::new(PickupRefusal::Quota, text).after(super::LATER));
         }
         let bytes = charge.saturating_sub(already);

@@ -35,6 +35,7 @@ fn waited(
     until: Option<Instant>,
     json: bool,
 ) -> (Result<Waited, Failure>, Said) {
+    let all_of = all_of.into_iter().map(|one| (one, SystemTime::now())).collect();
     said(json, |screen| all(&mut Api::new(&daemon.socket()), all_of, until, screen))
 }
 
@@ -109,7 +110,7 @@ fn segments_that_move_on_do_not_wait_for_one_that_does_not() {
 
 #[test]
 fn progress_never_goes_back() {
-    let mut open = Open::of(accepted("a", &["beta", "gamma"])).unwrap();
+    let mut open = Open::of((accepted("a", &["beta", "gamma"]), SystemTime::now())).unwrap();
     let look = |open: &mut Open, sent: [Option<u64>; 2], state: &str| {
         let delivery = |peer: &str, sent| Delivery {
             peer: peer.into(),

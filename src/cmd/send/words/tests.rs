@@ -83,6 +83,23 @@ fn peers_that_are_down_are_named() {
 }
 
 #[test]
+fn peers_that_are_held_are_named_with_what_lets_them_go_on() {
+    let peer = |name: &str, held, via: &str| Peer {
+        name: name.into(),
+        held,
+        via: via.into(),
+        up: true,
+        ..Peer::default()
+    };
+    let peers = [peer("beta", true, ""), peer("gamma", false, ""), peer("far", false, "beta")];
+    for to in ["beta", "far"] {
+        let line = accepted(&answer(true, &[to, "gamma"], &[], &[], &[]), false, &peers);
+        let end = "(safe on disk; beta is held; on with: consign peers release beta)";
+        assert!(line.ends_with(end), "{line}");
+    }
+}
+
+#[test]
 fn a_name_that_is_nearly_right_is_suggested() {
     let peers = ["beta", "gamma"].map(|n| Peer { name: n.into(), known: true, ..Peer::default() });
     let beta = "a peer with a similar name exists: beta";
@@ -91,6 +108,15 @@ fn a_name_that_is_nearly_right_is_suggested() {
     }
     assert_eq!(meant(&names(&["omega"]), &peers), "known peers and routes: beta, gamma");
     assert!(meant(&names(&["beta"]), &[]).contains("no peers"));
+}
+
+#[test]
+fn a_route_that_waits_for_a_restart_is_named() {
+    let mut status = Status::default();
+    assert!(unknown(&names(&["far"]), &status).starts_with("this site has no peers"));
+    status.reload.restart = vec!["route".into()];
+    let text = unknown(&names(&["far"]), &status);
+    assert!(text.starts_with("[[route]] was changed, which holds after a restart"), "{text}");
 }
 
 fn segment() -> Segment {
@@ -116,11 +142,16 @@ fn segment() -> Segment {
 
 #[test]
 fn how_it_ended() {
-    let line = delivered(&segment(), &names(&["beta"]));
+    let line = delivered(&segment(), &names(&["beta"]), None);
     assert_eq!(
         line,
         "Delivered 3fa9c17be204  to beta in 4.1 s  (receipt: consign show 3fa9c17be204)"
     );
+    // It was here long before, and is sent to a further site now.
+    let before = Segment { accepted_at: "2026-10-01T00:00:00.000Z".into(), ..segment() };
+    let handed = human::moment("2026-11-30T18:44:08.000Z");
+    let line = delivered(&before, &names(&["beta"]), handed);
+    assert!(line.contains("to beta in 1.1 s"), "{line}");
     let line = dead(&segment(), "gamma");
     assert_eq!(
         line,
