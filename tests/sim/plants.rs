@@ -37,7 +37,7 @@ const SHOWN_BY: &[(Plant, u64)] = &[
     (Plant::StaleEpoch, 11),
     (Plant::OrderByArrival, 1),
     (Plant::QuotaKept, 2),
-    (Plant::ResumePastDurable, 18),
+    (Plant::ResumePastDurable, 70),
     (Plant::BudgetOnUnreachable, 2),
     (Plant::SharedCounter, 2),
     (Plant::R1, 1),
