@@ -258,7 +258,7 @@ shapes! {
         deliveries: u64,
         /// Bytes charged.
         used_bytes: u64,
-        /// Segments that are there though their content is gone.
+        /// Segments that are there though their content is damaged or gone.
         content_lost: u64,
         /// Pieces of content that were looked at.
         content: u64,

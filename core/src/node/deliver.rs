@@ -382,8 +382,8 @@ impl Node {
         if loss == Loss::Gone {
             self.stage.batch.del(Table::Ids, &keys::id(&row.id));
             self.book.set_id(self.stage.number(), row.id, None);
-            self.scrub.is_damaged(seq);
         }
+        self.scrub.is_damaged(seq);
         row.loss = Some(loss);
         self.handed.look_again(loss == Loss::Gone);
         self.stage.batch.put(Table::Segments, &keys::seq(seq), &row);

@@ -57,6 +57,11 @@ pub(super) struct Rejudge {
     intents: Vec<Intent>,
 }
 
+/// The attempt whose end this is.
+fn attempt(intent: &Intent) -> Option<(Seq, SiteNo)> {
+    if let Intent::Settle { peer, seq, .. } = intent { Some((*seq, *peer)) } else { None }
+}
+
 impl Rejudge {
     fn of(tries: u32, intents: Vec<Intent>) -> Rejudge {
         Rejudge {
@@ -343,10 +348,7 @@ impl Node {
                 rest.push_back(intent);
                 continue;
             }
-            let found = match intent {
-                Intent::Settle { peer, seq, .. } => rows.remove(&(seq, peer)),
-                _ => None,
-            };
+            let found = attempt(&intent).and_then(|pair| rows.remove(&pair));
             self.relieve(now, intent, found);
         }
         if let Mode::Tight(tight) = &mut self.mode {
@@ -364,13 +366,9 @@ impl Node {
         }
         let most = tight.rest.len().min(REST);
         let slice: Vec<Intent> = tight.rest.drain(..most).collect();
-        let settles = |intent: &Intent| matches!(intent, Intent::Settle { .. });
-        let (reading, others): (Vec<Intent>, Vec<Intent>) = slice.into_iter().partition(settles);
-        let pairs = reading.iter().filter_map(|intent| match intent {
-            Intent::Settle { peer, seq, .. } => Some((*seq, *peer)),
-            _ => None,
-        });
-        let pairs: Vec<(Seq, SiteNo)> = pairs.collect();
+        let (reading, others): (Vec<Intent>, Vec<Intent>) =
+            slice.into_iter().partition(|intent| attempt(intent).is_some());
+        let pairs: Vec<(Seq, SiteNo)> = reading.iter().filter_map(attempt).collect();
         tight.reading = reading;
         for intent in others {
             self.relieve(now, intent, None);

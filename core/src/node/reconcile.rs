@@ -233,6 +233,7 @@ impl Node {
                 }
                 Some(row) => {
                     if row.loss.is_some() {
+                        self.scrub.is_damaged(seq);
                         self.want(seq);
                     }
                     self.came_by(now, seq, &row);

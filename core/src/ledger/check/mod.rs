@@ -186,7 +186,7 @@ pub struct Tally {
     pub used: u64,
     /// Rows in quarantine.
     pub quarantined: u64,
-    /// Segments that bear the mark that their content is gone.
+    /// Segments that bear the mark that their content is damaged or gone.
     pub lost: u64,
 }
 

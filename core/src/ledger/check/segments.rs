@@ -32,7 +32,7 @@ impl Check<'_> {
     }
 
     fn segment(&mut self, seq: Seq, row: &SegmentRow) {
-        self.sums.segment(row.from, row.loss == Some(Loss::Gone));
+        self.sums.segment(row.from, row.loss.is_some());
         if row.unplaced == Some(true) {
             self.sums.counts(MetaName::Unplaced);
         }

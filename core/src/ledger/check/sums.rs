@@ -25,7 +25,7 @@ impl Sums {
         self.tally
     }
 
-    /// A segment that came from `site`, 0 is here, and whether its content is gone.
+    /// A segment that came from `site`, 0 is here, and whether its content is damaged or gone.
     pub(super) fn segment(&mut self, site: u32, lost: bool) {
         self.tally.segments += 1;
         self.tally.lost += u64::from(lost);
