@@ -125,8 +125,8 @@ const CHANGES = [
   [(s) => { s.peers = [{ ...s.peers[0], needs_rekey: true }]; }, 'bad', 'beta shows another certificate than the one it is known by.'],
   [(s) => { s.peers = [s.peers[1]]; }, 'warn', '3 dead letters wait for a decision.'],
   [(s) => { s.storage.full = true; }, 'bad', 'Storage is full: new segments are refused until there is room again.'],
-  [(s) => { s.scrub.corrupt = 2; }, 'bad', 'The content of 2 segments was found damaged.'],
-  [(s) => { s.peers = []; s.certificates[0].expires_seconds = Date.now() / 1000 + 3.5 * 86400; }, 'warn', "This site's certificate expires in 3 d."],
+  [(s) => { s.scrub.damaged = 2; }, 'bad', 'The content of 2 segments is damaged or gone.'],
+  [(s) => { s.peers = []; s.certificates[0].expires_seconds = Date.now() / 1000 + 3.25 * 86400; }, 'warn', "This site's certificate expires in 3 d."],
   [(s) => { s.peers = []; s.certificates[0].expires_seconds = 1; }, 'bad', "This site's certificate has expired."],
   [(s) => { s.peers = []; s.stopping = true; }, 'warn', 'The site is stopping: what is in flight is finished first.'],
 ];
