@@ -13,7 +13,7 @@ use crate::id::{BlobNo, Seq, SiteNo};
 use crate::ledger::Table;
 use crate::ledger::keys;
 use crate::ledger::read::{Held, InflightFound, ReadRequest};
-use crate::ledger::rows::{Loss, SegmentRow, State};
+use crate::ledger::rows::{Body, Loss, SegmentRow, State};
 use crate::limits::SLICE_ROWS;
 use crate::plant::Plant;
 use crate::segment::Destinations;
@@ -62,6 +62,8 @@ pub(super) struct Reconcile {
     after: Option<Seq>,
     slice_end: Option<Seq>,
     last_slice: bool,
+    /// Where the content of the slice's segments was when that was read, in their order.
+    looked: Vec<(Seq, Body)>,
     /// Segments for every peer that were accepted when none was known.
     orphans: VecDeque<(Seq, SegmentRow)>,
     /// Segments that count as relayed by the condition that holds now, and did not by the one before.
@@ -84,6 +86,7 @@ impl Reconcile {
             after: None,
             slice_end: None,
             last_slice: false,
+            looked: Vec::new(),
             orphans: VecDeque::new(),
             met: VecDeque::new(),
             adopted: false,
@@ -111,6 +114,12 @@ impl Reconcile {
     /// The slice under way is void: it is read again.
     pub fn again(&mut self) {
         self.phase = Phase::Read;
+    }
+
+    /// Whether it was there that the store looked for the content of this segment.
+    fn was_looked_for(&self, seq: Seq, body: Body) -> bool {
+        let at = self.looked.binary_search_by_key(&seq, |(of, _)| *of);
+        at.ok().and_then(|at| self.looked.get(at)).is_some_and(|(_, at)| *at == body)
     }
 
     pub fn total(&self) -> u64 {
@@ -249,6 +258,7 @@ impl Node {
         if wanted.is_empty() {
             return self.slice_done();
         }
+        self.reconcile.looked = wanted.iter().map(|(seq, body, _)| (*seq, *body)).collect();
         out.push(Action::Errand(Errand::Check(wanted)));
     }
 
@@ -274,8 +284,12 @@ impl Node {
             if self.book.is_gone(held.seq) {
                 continue;
             }
-            self.summary.missing += 1;
             let segment = self.book.segment(held.seq).cloned().unwrap_or(held.row);
+            // What was mended since is somewhere else, and the old content is gone for that reason.
+            if !self.reconcile.was_looked_for(held.seq, segment.body) {
+                continue;
+            }
+            self.summary.missing += 1;
             self.lost(held.seq, &segment);
             self.want(held.seq);
             for (site, row) in held.deliveries {
