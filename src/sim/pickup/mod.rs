@@ -215,6 +215,9 @@ impl Quay {
         self.options.turns = 0;
         for actor in &mut self.actors {
             actor.wake = now;
+            if let Who::Keeper(keeper) = &mut actor.who {
+                keeper.behave();
+            }
         }
     }
 

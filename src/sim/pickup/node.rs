@@ -43,6 +43,10 @@ pub(super) struct Keeper {
     down: Micros,
     sockets: Vec<Socket>,
     redial: Micros,
+    /// It let a notification pass in the session that it has, and hears of that shard in the next one.
+    passed: bool,
+    /// It registers anew for that.
+    anew: bool,
     notices: BTreeMap<ShardKey, Notice>,
     fetches: Vec<Fetch>,
     acks: BTreeMap<u64, Due>,
@@ -63,6 +67,8 @@ impl Keeper {
             down: Micros::ZERO,
             sockets: Vec::new(),
             redial: Micros::ZERO,
+            passed: false,
+            anew: false,
             notices: BTreeMap::new(),
             fetches: Vec::new(),
             acks: BTreeMap::new(),
@@ -74,7 +80,12 @@ impl Keeper {
 
     pub fn is_idle(&self) -> bool {
         let nothing = self.notices.is_empty() && self.fetches.is_empty() && self.acks.is_empty();
-        nothing && self.sockets.iter().any(|socket| socket.session.is_some())
+        nothing && !self.anew && self.sockets.iter().any(|socket| socket.session.is_some())
+    }
+
+    /// It does from now on what it should: what it let pass it asks for.
+    pub fn behave(&mut self) {
+        self.anew = std::mem::take(&mut self.passed);
     }
 
     /// It loses all that is not durable; its connections are gone already.
@@ -127,12 +138,13 @@ impl Keeper {
         if self.sockets.is_empty() && self.redial <= shore.at {
             self.sockets.push(Socket::dial(shore));
         }
+        let anew = std::mem::take(&mut self.anew);
         let mut i = 0;
         while i < self.sockets.len() {
             let mut heard = Vec::new();
             let (node, secret, public) = (&*self.id, &self.secret, self.public);
             let signer = Signer { node, secret, public };
-            let fine = self.sockets[i].run(&signer, shore, &mut heard);
+            let fine = self.sockets[i].run(&signer, shore, &mut heard) && !anew;
             for heard in heard {
                 self.heard(i, heard, shore);
             }
@@ -229,7 +241,9 @@ impl Keeper {
         if shore.rng.chance(100_000) {
             shore.common.leak(shore.site, &self.id, notice.token);
         }
-        if !shore.rng.chance(shore.tricks.ignored) {
+        if shore.rng.chance(shore.tricks.ignored) {
+            self.passed = true;
+        } else {
             self.notices.insert(notice.shard.clone(), notice);
         }
     }
