@@ -77,7 +77,7 @@ impl Node {
             Bounded::Remembered => meta.remembered.saturating_sub(config.remember_max),
             Bounded::Deadletters => 0,
         };
-        usize::try_from(over).unwrap_or(SLICE).min(SLICE)
+        usize::try_from(over).unwrap_or(SLICE).min(SLICE).min(self.stage.width.things(4))
     }
 
     /// Returns whether the read is still needed.

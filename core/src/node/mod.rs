@@ -43,6 +43,7 @@ mod export_look;
 mod full;
 mod handed;
 mod incoming;
+mod intent;
 mod log_level;
 mod note;
 mod pace;
@@ -57,6 +58,7 @@ mod reconfigure;
 mod recover;
 mod remove;
 mod repair;
+mod room;
 mod route;
 mod scanned;
 mod scrub;
@@ -69,6 +71,7 @@ mod types;
 mod upkeep;
 mod verdict;
 mod want;
+mod width;
 mod window;
 
 #[cfg(test)]
@@ -165,7 +168,7 @@ pub struct Node {
     book: Book,
     mode: Mode,
     space: Space,
-    short: Option<full::Short>,
+    short: Option<room::Short>,
     sites: BTreeMap<String, SiteNo>,
     peers: BTreeMap<SiteNo, Peer>,
     conns: BTreeMap<ConnId, Conn>,
@@ -324,9 +327,7 @@ impl Node {
         self.pickup_committed();
         self.wants.committed(through);
         self.act_committed(through);
-        if let Mode::Tight(tight) = &mut self.mode {
-            tight.tries = 0;
-        }
+        self.relieved();
         self.space_is(space, out);
     }
 
