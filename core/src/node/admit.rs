@@ -62,7 +62,7 @@ impl Node {
         let Some(no) = self.shortage(want, 0) else { return Ok(()) };
         self.wants_room(want);
         if no.0 == Refusal::DiskFull {
-            self.lacks(self.needed(want));
+            self.lacks(self.unwritten().saturating_add(want.bytes));
         }
         Err(no)
     }
@@ -85,8 +85,7 @@ impl Node {
 
     /// Bytes that must be free on the disk for it.
     fn needed(&self, want: Want) -> u64 {
-        let stays = self.min_free().max(self.relief());
-        self.unwritten().saturating_add(want.bytes).saturating_add(stays)
+        self.unwritten().saturating_add(want.bytes).saturating_add(self.stays_free())
     }
 
     /// What there is too little of, when so many bytes are about to be freed.
@@ -145,6 +144,11 @@ impl Node {
             );
             (Refusal::Quota, 30_000, text)
         })
+    }
+
+    /// What nothing new may take.
+    pub(super) fn stays_free(&self) -> u64 {
+        self.min_free().max(self.relief())
     }
 
     /// What the ledger may grow by until everything that is owed has left: an end leaves a receipt, a record and what is

@@ -58,11 +58,9 @@ impl Node {
             (Bounded::Deadletters, if dead { SLICE } else { 0 }),
         ] {
             let stale = table != Bounded::Deadletters && self.bounds.staged > self.gate.committed();
-            if rows > 0
-                && !stale
-                && self.stage.room(4 * rows)
-                && !self.bounds.asked.contains(&table)
-            {
+            // Dead letters are read in time, and judged when there is room.
+            let room = table == Bounded::Deadletters || self.stage.room(4 * rows);
+            if rows > 0 && !stale && room && !self.bounds.asked.contains(&table) {
                 self.bounds.asked.push(table);
                 self.ask(Asked::Oldest(table), ReadRequest::Oldest(table, rows), out);
             }

@@ -15,7 +15,7 @@ use crate::time::{Instant, Now};
 /// tells of room, so the disk is looked at until it fits or nobody has asked for a while.
 #[derive(Clone, Debug)]
 pub(super) struct Short {
-    /// Free bytes that the refused would have needed.
+    /// Bytes that were to be written, beside what is to stay free.
     need: u64,
     probe_at: Instant,
     /// Looks since the last refusal.
@@ -41,7 +41,7 @@ impl Node {
         }
     }
 
-    /// So many bytes had to be free and were not.
+    /// So many bytes were to be written, and there was no room for them beside what is to stay free.
     pub(super) fn lacks(&mut self, need: u64) {
         let probe_at = self.short.as_ref().map_or(self.now.mono, |short| short.probe_at);
         self.short = Some(Short { need, probe_at, looks: 0 });
@@ -70,7 +70,8 @@ impl Node {
     /// The disk as it is now: growth goes on when the ballast is whole again (G5).
     pub(super) fn space_is(&mut self, space: Space, out: &mut Vec<Action>) {
         self.space = space;
-        if self.short.as_ref().is_some_and(|s| s.need <= space.free || s.looks >= LOOKS) {
+        let left = space.free.checked_sub(self.stays_free());
+        if self.short.as_ref().is_some_and(|s| left >= Some(s.need) || s.looks >= LOOKS) {
             self.short = None;
         }
         if matches!(self.mode, Mode::Normal)

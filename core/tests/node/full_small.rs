@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use consign_core::code::Refusal;
 use consign_core::config::Config;
 use consign_core::ledger::Table;
 use consign_core::ledger::read::Recovery;
+use consign_core::limits::{BALLAST_MIN, END_BYTES};
 use consign_core::node::{Input, Node, Note};
 use consign_core::pump::Pump;
-use consign_core::session::Outcome;
+use consign_core::segment::Class;
+use consign_core::session::{Outcome, SessionCommand};
 use consign_core::store::{CommitFault, Space};
 
 use crate::site::{Site, config, recovery};
@@ -79,6 +82,39 @@ fn everything_leaves_over_a_ballast_that_holds_a_few_segments_rows() {
     site.audit();
 }
 
+/// What the end of a delivery leaves is more than a small segment gives back.
+#[test]
+fn nothing_is_taken_for_whose_end_there_would_be_no_room() {
+    const HELD: u64 = 3_000;
+    let need = HELD * END_BYTES - BALLAST_MIN;
+    let mut site = filled(usize::try_from(HELD).expect("a number"));
+    site.store.set_capacity(1 << 40);
+    let used = site.store.space().ledger;
+    site.store.set_outside((1 << 40) - used - (64 << 20) - need + 1);
+    let client = site.client();
+    // Its commit, if there is one, tells of the disk; so does the look after the refusal.
+    site.input(Input::Space(site.store.space()));
+    site.submit(client, 1, "one more", &["beta"], Class::Normal);
+    site.settle();
+    let told = site.take_told(client);
+    let refused = matches!(&told[..], [SessionCommand::Refuse { refusal: Refusal::DiskFull, text, .. }]
+        if text.contains("handing on what is here may take"));
+    assert!(refused, "{told:?}");
+    // What leaves needs no room any more: it goes on by itself.
+    let conn = site.connect("beta", true);
+    site.hello_with(conn, "beta", 256);
+    for _ in 0..200 {
+        site.settle();
+        for (to, sending) in site.sendings() {
+            site.outcome(to, sending.offer.transfer, Outcome::Acked);
+        }
+    }
+    site.wait(Duration::from_secs(2));
+    assert!(!site.pump.node().status(site.now).full);
+    site.queue("one more", &["beta"]);
+    site.audit();
+}
+
 /// A node that starts on a disk that looked like this.
 fn started(site: &Site, space: Space) -> Pump {
     let recovery = Recovery { space: Some(space), ..recovery(&site.store) };
@@ -94,7 +130,7 @@ fn what_the_disk_was_like_at_the_start_is_known_before_the_first_commit() {
     assert_eq!((status.space, status.full), (space, true));
     // Nothing grows on it, though nothing was committed yet; and it is told.
     let client = site.client();
-    site.submit(client, 1, "two", &["beta"], consign_core::segment::Class::Normal);
+    site.submit(client, 1, "two", &["beta"], Class::Normal);
     site.turn();
     assert!(site.notes.iter().any(|note| matches!(note, Note::Full { .. })), "{:?}", site.notes);
     site.settle();
