@@ -16,10 +16,9 @@
 //! | `stage`, `book`, `promise` | staged rows and counters; the overlay over the store's answers |
 //! | `remove`, `evict` | what leaves the ledger, and the record of it |
 //! | `upkeep`, `bounds` | what becomes due by itself: expiry, retention, bounded tables |
-//! | `full` | a full disk |
+//! | `full`, `room`, `width`, `intent` | a full disk: relief that is judged again, what is known of the room, how much a batch holds |
 //! | `export`, `export_look`, `export_acts` | inbox rules |
-//! | `clock` | a clock that has stepped |
-//! | `note` | the node's story, as it is logged and watched |
+//! | `clock`, `note` | a clock that has stepped; the node's story, as it is logged and watched |
 //! | `recover`, `reconcile`, `reconfigure` | start-up; another configuration while it runs |
 //! | `pickup` | shards for nodes that are not there yet (DESIGN 4) |
 //! | `scrub`, `want`, `repair`, `aside` | content compared with its digests; its repair; rows that cannot be read |
@@ -353,7 +352,7 @@ impl Node {
             (Asked::Pairs, Rows::Pairs(rows)) => self.rejudge_pairs(now, rows, as_of),
             (Asked::Recovery, Rows::Recovery(recovery)) => self.rejudge_recovery(now, *recovery),
             (Asked::Segments, Rows::Segments { rows, end }) => {
-                self.segments_read(now, rows, end, out)
+                open = self.segments_read(now, read, (rows, end), out);
             }
             (Asked::Scrub, Rows::Scrub { items, through, end }) => {
                 self.scrub_read(now, items, through, end, out);
@@ -425,6 +424,7 @@ impl Node {
         self.page_receipts(out);
         self.adopt_orphans(now);
         self.relay_met(now);
+        self.close_slice();
         self.retire(now, out);
         self.dial(now, out);
         self.probe(now, out);
