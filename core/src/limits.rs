@@ -32,6 +32,11 @@ pub const CHECKPOINT_EVERY: u64 = 16 << 20;
 pub const BATCH_ROWS: usize = 4_096;
 /// Most bytes of one ledger batch.
 pub const BATCH_BYTES: usize = 8 << 20;
+/// Smallest ballast (`limits.ballast`), in bytes: some batches of one thing each, twice over.
+pub const BALLAST_MIN: u64 = 1 << 20;
+/// What the end of a delivery may add to the ledger, in bytes, beside what it takes away (240 to 340 measured, with
+/// content of 50 bytes that is evicted at once).
+pub const END_BYTES: u64 = 512;
 /// Most claims a session may have in flight: two batches' worth (DESIGN 2.2).
 pub const SESSION_INFLIGHT: usize = 2 * BATCH_ROWS;
 /// Claims that a new session may have in flight. Each ACK allows one more, up to

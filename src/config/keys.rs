@@ -1,6 +1,6 @@
 //! Every key of the configuration: what it takes, its default and what it means. Parser, `init`'s template and the reference page read this one table.
 
-use consign_core::limits::CREDIT_START;
+use consign_core::limits::{BALLAST_MIN, CREDIT_START};
 
 use super::value::Kind;
 
@@ -294,7 +294,7 @@ pub const KEYS: &[Key] = &[
         "most audit records"),
     key(("limits", "nonces_per_key"), count(1, 1 << 32), Is("10000"),
         "most nonces remembered per key"),
-    key(("limits", "ballast"), Kind::Size { min: 1 << 20, max: 1 << 40, none: false },
+    key(("limits", "ballast"), Kind::Size { min: BALLAST_MIN, max: 1 << 40, none: false },
         Is("\"64MiB\""),
         "size of the file that is given up so that a full disk can still be cleaned up"),
 

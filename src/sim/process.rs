@@ -8,6 +8,7 @@ use consign_core::act::Act;
 use consign_core::config::Config;
 use consign_core::conn::{Begin, Conn, Role};
 use consign_core::driver::MakeSession;
+use consign_core::driver::PickupTls;
 use consign_core::id::{BatchNo, ConnId, SiteNo, TransferNo};
 use consign_core::ledger::read::Recovery;
 use consign_core::limits::{SESSION_INFLIGHT, TURN_INPUTS};
@@ -315,10 +316,16 @@ impl Process {
     }
 
     /// Somebody on the quay has connected.
-    pub fn land(&mut self, sock: Sock, from: usize, around: &mut Around<'_>) {
+    pub fn land(
+        &mut self,
+        sock: Sock,
+        from: usize,
+        tls: Option<&PickupTls>,
+        around: &mut Around<'_>,
+    ) {
         let id = self.next_conn(2);
         let begin = Begin { id, now: around.now, timeouts: Timeouts::default(), make: &self.quay };
-        let conn = Conn::pickup(begin, format!("host {from}"), None);
+        let conn = Conn::pickup(begin, format!("host {from}"), tls);
         self.wires.insert(id, Wire::quay(conn, sock, around.at));
         self.socks.insert((Port::Quay, sock), id);
     }

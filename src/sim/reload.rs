@@ -48,7 +48,7 @@ fn seconds(rng: &mut Rng, of: &[u64]) -> Duration {
 
 /// Other limits, times and conditions: one of them.
 fn change(config: &mut Config, rng: &mut Rng) {
-    match rng.below(14) {
+    match rng.below(16) {
         0 => config.max_bytes = *rng.pick(&[100 << 30, 64 << 20, 16 << 20, 4 << 20]),
         1 => config.max_segments = *rng.pick(&[None, Some(500), Some(100), Some(20)]),
         2 => {
@@ -77,6 +77,12 @@ fn change(config: &mut Config, rng: &mut Rng) {
             config.keep_receipts = seconds(rng, &[30 * DAY, 60, 600]);
             config.audit_max = *rng.pick(&[1_000_000, 100, 10]);
         }
+        13 => {
+            config.buffer.upload_grace = seconds(rng, &[3_600, 120, 20]);
+            config.buffer.transit_grace = seconds(rng, &[1_800, 60, 5]);
+        }
+        // A file may say no less than a minute.
+        14 => config.partial_ttl = seconds(rng, &[7 * DAY, 3_600, 300, 60]),
         _ => {
             config.buffer.max_bytes = *rng.pick(&[10 << 30, 8 << 20, 2 << 20]);
             config.buffer.ttl = seconds(rng, &[3 * DAY, 600, 120]);

@@ -22,6 +22,7 @@ use super::client::{Job, content};
 use super::net::Topology;
 use super::run::{PATIENCE, Report};
 use super::seen::SiteIx;
+use super::setup::Tls;
 use super::swarm::Options;
 use super::world::World;
 
@@ -88,7 +89,7 @@ impl Stage {
     /// An empty stage.
     #[must_use]
     pub fn new() -> Stage {
-        let mut stage = Stage { world: World::new(calm(0), Vec::new()), sent: 0, plant: None };
+        let mut stage = Stage { world: World::new(calm(0), Tls::default()), sent: 0, plant: None };
         stage.world.watch.story_from = 0;
         stage
     }
@@ -99,7 +100,7 @@ impl Stage {
         options.topology = topology;
         change(&mut options);
         options.plant = self.plant;
-        self.world = World::new(options, Vec::new());
+        self.world = World::new(options, Tls::default());
         self.world.watch.story_from = 0;
     }
 

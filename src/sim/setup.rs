@@ -1,13 +1,17 @@
 //! From a run's options to the sites' configuration, disks and certificates.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use consign_core::config::Config;
+use consign_core::driver::PickupTls;
 use consign_core::tls::TlsSetup;
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, RootCertStore};
 
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::pki::Authority;
-use crate::tls::Credentials;
+use crate::tls::{self, Credentials};
 
 use super::seen::SiteIx;
 use super::store::StoreConfig;
@@ -16,6 +20,24 @@ use super::world::NAMES;
 
 /// Certificates outlive every step of a simulated clock.
 const LASTS: Duration = Duration::from_secs(60 * 365 * 86_400);
+
+/// Real TLS; nothing where it is not asked for.
+#[derive(Default)]
+pub struct Tls {
+    /// Between sites, by site.
+    pub peers: Vec<TlsSetup>,
+    /// For whoever comes to the quay.
+    pub quay: Option<QuayTls>,
+}
+
+/// Real TLS on the quay: sites prove who they are, clients and nodes do not (PICKUP.md).
+#[derive(Debug)]
+pub struct QuayTls {
+    /// How each site meets them.
+    pub sites: Vec<PickupTls>,
+    /// How they meet a site.
+    pub shore: Arc<ClientConfig>,
+}
 
 impl Options {
     /// What site `ix` goes by, given who knows whom.
@@ -71,19 +93,41 @@ impl Options {
     ///
     /// # Errors
     /// When a certificate cannot be made.
-    pub fn tls_setups(&self) -> Result<Vec<TlsSetup>, Failure> {
+    pub fn tls_setups(&self) -> Result<Tls, Failure> {
         if !self.tls {
-            return Ok(Vec::new());
+            return Ok(Tls::default());
         }
         let links = self.topology.links(self.sites);
         let (authority, root) = Authority::new()?;
-        let setup = |ix| {
+        let (mut peers, mut sites, mut roots) = (Vec::new(), Vec::new(), Vec::new());
+        for ix in 0..self.sites {
             let config = self.config(ix, &links);
-            let pair = authority.site(&config.name, &[], LASTS)?;
+            let pair = authority.site(&config.name, &[config.name.clone()], LASTS)?;
             let ca = &root.certificate;
             let credentials = Credentials::from_pem(ca, &pair.certificate, &pair.key)?;
-            Ok(credentials.setup(&config)?.setup)
-        };
-        (0..self.sites).map(setup).collect()
+            roots = credentials.roots.clone();
+            let loaded = credentials.setup(&config)?;
+            peers.push(loaded.setup);
+            sites.push(loaded.pickup);
+        }
+        let shore = Arc::new(shore(roots)?);
+        Ok(Tls { peers, quay: Some(QuayTls { sites, shore }) })
     }
+}
+
+/// What clients and nodes go by: the authority of the sites, and no certificate of their own.
+fn shore(authorities: Vec<CertificateDer<'static>>) -> Result<ClientConfig, Failure> {
+    let wrong = |why: rustls::Error| {
+        Failure::new(Exit::Config, "CN0315", format!("the authority cannot be used for TLS: {why}"))
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in authorities {
+        roots.add(certificate).map_err(wrong)?;
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(tls::provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(wrong)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(config)
 }

@@ -36,8 +36,7 @@ impl World {
         self.watch.check(self.now, Err(violation));
     }
 
-    /// Whether a site runs on, has its whole ballast and takes in no content. A start on a ballast that
-    /// is not whole takes growth until its first commit tells it better: nothing stops that yet either.
+    /// Whether a site runs on, has its whole ballast and takes in no content.
     fn is_ready(&self, ix: SiteIx) -> bool {
         let Site { store, process, .. } = &self.sites[ix];
         if process.as_ref().is_none_or(|process| process.stopping) {

@@ -30,6 +30,7 @@ use super::queue::Queue;
 use super::reload::Face;
 use super::rng::Rng;
 use super::seen::{Death, Seen, SiteIx};
+use super::setup::Tls;
 use super::store::{Done, Fact, SimStore};
 use super::swarm::{Kind, Options, Rates};
 use super::time::Micros;
@@ -130,12 +131,12 @@ pub struct World {
 impl World {
     /// A world in which nothing runs yet.
     #[must_use]
-    pub fn new(options: Options, tls: Vec<TlsSetup>) -> World {
+    pub fn new(options: Options, tls: Tls) -> World {
         let seed = options.seed;
         let mut rng = Rng::stream(seed, 2);
         let links = options.topology.links(options.sites);
         let mut watch = Watch::default();
-        watch.taps = tls.is_empty();
+        watch.taps = tls.peers.is_empty();
         let mut sites = Vec::new();
         for ix in 0..options.sites {
             let config = options.config(ix, &links);
@@ -163,7 +164,7 @@ impl World {
         }
         World {
             rates: options.rates.clone(),
-            quay: Quay::new(&options),
+            quay: Quay::new(&options, tls.quay),
             options,
             now: Micros::ZERO,
             sites,
@@ -175,7 +176,7 @@ impl World {
             reloading: Rng::stream(seed, 11),
             recent: VecDeque::new(),
             jobs: 0,
-            tls,
+            tls: tls.peers,
             steps: 0,
             recording: None,
             waiting: Vec::new(),

@@ -140,10 +140,15 @@ impl Lag {
         txn: &mut RwTxn<'_>,
         batch: BatchNo,
         late: &[Late<'_>],
+        relief: bool,
     ) -> Result<Lag, heed::Error> {
         let mut lag = self.clone();
         lag.add(Run::of(late));
-        lag.drain(places, txn, DRAINED * late.len())?;
+        // What is drained is there twice until the last of it is: on a full disk that waits, for as long as what
+        // is young is no more than is frozen otherwise.
+        if !relief || lag.young_rows() >= FROZEN_ROWS {
+            lag.drain(places, txn, DRAINED * late.len())?;
+        }
         if lag.frozen.is_empty() {
             lag.freeze(batch, FROZEN_ROWS);
         }
@@ -179,9 +184,13 @@ impl Lag {
         places.journal().clear(txn)
     }
 
+    fn young_rows(&self) -> usize {
+        self.young.iter().map(|run| run.len()).sum()
+    }
+
     /// What is young is frozen when it is so many rows, or many bytes.
     fn freeze(&mut self, through: BatchNo, enough: usize) {
-        let rows: usize = self.young.iter().map(|run| run.len()).sum();
+        let rows = self.young_rows();
         let bytes: usize = self.young.iter().map(|run| run.bytes()).sum();
         if rows >= enough || bytes >= FROZEN_BYTES {
             let run = self.young.drain(..).reduce(|a, b| Arc::new(Run::merged(&a, &b)));

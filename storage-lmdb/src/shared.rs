@@ -29,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) never: Mutex<NeverMade>,
     sink: OnceLock<Arc<dyn Sink>>,
     committed: AtomicU64,
+    /// Bytes that were free when the disk said so last.
+    free: AtomicU64,
     broken: OnceLock<String>,
     #[cfg(test)]
     pub(crate) faults: crate::tests::Faults,
@@ -51,6 +53,7 @@ impl Shared {
             never: Mutex::default(),
             sink: OnceLock::new(),
             committed: AtomicU64::new(committed.0),
+            free: AtomicU64::new(u64::MAX),
             broken: OnceLock::new(),
             #[cfg(test)]
             faults: crate::tests::Faults::default(),
@@ -92,7 +95,13 @@ impl Shared {
     pub(crate) fn space(&self) -> Space {
         Space {
             // A disk that does not answer is not called full: the next write will tell.
-            free: space::free(&self.dir).unwrap_or(u64::MAX),
+            free: match space::free(&self.dir) {
+                Some(free) => {
+                    self.free.store(free, Ordering::Relaxed);
+                    free
+                }
+                None => self.free.load(Ordering::Relaxed),
+            },
             ledger: self.ledger.live_bytes(),
             ballast_whole: self.ballast.whole(),
         }

@@ -42,12 +42,14 @@ impl Ballast {
         self.whole.load(Ordering::Acquire) || self.size == 0
     }
 
-    /// Gives its space back to the disk.
+    /// Gives its space back to the disk, if it has any.
     pub(crate) fn free(&self, dir: &DataDir) {
         let _changing = locked(&self.changing);
         self.whole.store(false, Ordering::Release);
-        let freed = remove(dir, name::BALLAST).and_then(|()| rustix::fs::fsync(&dir.root));
-        match freed {
+        let unlinked = rustix::fs::unlinkat(&dir.root, name::BALLAST, AtFlags::empty());
+        match unlinked.and_then(|()| rustix::fs::fsync(&dir.root)) {
+            // Relief goes on for many batches; the first has freed it.
+            Err(Errno::NOENT) => {}
             Ok(()) => tracing::warn!(bytes = self.size, code = "CN0564", "ballast freed"),
             Err(why) => tracing::error!(%why, code = "CN0564", "the ballast cannot be freed"),
         }

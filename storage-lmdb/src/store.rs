@@ -59,10 +59,11 @@ impl LmdbStore {
     /// See [`OpenError`]. Nothing was changed when the directory is locked by another process or on
     /// a file system that is refused.
     pub fn open(options: &OpenOptions) -> Result<(LmdbStore, Recovery), OpenError> {
-        let Opened { dir, lock, ledger, ballast, recovery } = open::open(options)?;
+        let Opened { dir, lock, ledger, ballast, mut recovery } = open::open(options)?;
         let committed = ledger.snapshot().map_or(BatchNo(0), |snapshot| snapshot.as_of());
         let (writer, writer_jobs) = channel();
         let shared = Arc::new(Shared::new(dir, ledger, ballast, writer, committed));
+        recovery.space = Some(shared.space());
         let (node_reader, node_reads) = channel();
         let (blob_a, blob_a_jobs) = channel();
         let (blob_b, blob_b_jobs) = channel();

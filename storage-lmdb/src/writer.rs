@@ -141,7 +141,7 @@ fn write(shared: &Shared, batch: &Batch, bodies: &[Option<Bytes>]) -> Result<(),
     }
     let mut lag = ledger.lags.last();
     if !late.is_empty() {
-        lag = Arc::new(lag.write(ledger, &mut txn, batch.number, &late)?);
+        lag = Arc::new(lag.write(ledger, &mut txn, batch.number, &late, batch.free_ballast)?);
     }
     ledger.lags.tell(batch.number, lag);
     #[cfg(test)]

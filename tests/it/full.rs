@@ -8,6 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::disk::Word;
+use crate::http;
 use crate::site::{RUNTIMES, Site, content, lines, make_file, pair};
 use crate::wait;
 
@@ -227,4 +228,53 @@ fn a_sync_that_fails_stops_the_site_and_loses_nothing() {
         assert_eq!(alpha.settled("beta").delivered, files.len() as u64);
         assert_eq!(beta.segments().len(), files.len());
     }
+}
+
+/// Hands in so many small segments at a time until all of them are refused; how many were accepted.
+fn fill_small(site: &Site) -> u64 {
+    const AT_ONCE: u64 = 512;
+    let mut accepted = 0;
+    for round in 0..200 {
+        let mut body = Vec::new();
+        for n in 0..AT_ONCE {
+            let content = format!("item {round} {n}");
+            let head = serde_json::json!({ "name": content, "size": content.len() });
+            body.extend_from_slice(format!("{head}\n{content}").as_bytes());
+        }
+        let reply = http::post(&site.socket(), "/v1/segments/batch?to=beta", &body);
+        let answers = lines(&reply.expect("it answers").body);
+        let taken = answers.iter().filter(|a| a["schema"] == "consign.accepted/1").count();
+        let full = answers.iter().filter(|a| a["code"] == "disk_full").count();
+        assert_eq!((taken + full) as u64, AT_ONCE, "{answers:?}");
+        accepted += taken as u64;
+        if taken == 0 {
+            return accepted;
+        }
+    }
+    panic!("the disk is never full");
+}
+
+/// A small segment leaves more in the ledger than it takes away when it goes, and the ballast is the least that there
+/// may be: the site takes no more than it can hand on.
+#[test]
+fn small_segments_leave_a_full_disk_over_the_smallest_ballast() {
+    let (mut alpha, mut beta) = pair("smol");
+    for (key, value) in [
+        ("CONSIGN_STORAGE_MIN_FREE", "1B"),
+        ("CONSIGN_RELAY_EVICT_ON_RELAY", "true"),
+        ("CONSIGN_LIMITS_BALLAST", "1MiB"),
+    ] {
+        alpha.set(key, value);
+    }
+    alpha.expects_errors = true;
+    alpha.on_disk();
+    alpha.serve();
+    alpha.disk().fill_up_to(7 << 20);
+    let accepted = fill_small(&alpha);
+    assert!(accepted > 2_000, "{accepted}");
+    beta.serve();
+    assert_eq!(alpha.settled("beta").delivered, accepted);
+    assert_eq!(beta.segments().len() as u64, accepted);
+    wait::until_true("all of it to go", || alpha.segments().is_empty());
+    assert!(!alpha.has_ended());
 }

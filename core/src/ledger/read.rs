@@ -1,7 +1,7 @@
 //! Every read the node asks, as a pure function over a snapshot: what runs on a store's reader.
 
 use alloc::boxed::Box;
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 use alloc::vec::Vec;
 use minicbor::Decode;
 
@@ -11,15 +11,11 @@ use super::read_acts::{Pick, Picked};
 use super::read_export::{
     DueExport, DueExports, HereSegment, due_exports, exports_of, segments_here,
 };
-pub use super::read_recovery::recovery;
 use super::read_recovery::segments;
+pub use super::read_recovery::{Recovery, recovery};
 use super::read_scrub::{self, RawRow, ScrubItem, ScrubPage};
 pub use super::read_upkeep::{Bounded, Expiring, Kept, Oldest, Subject};
-use super::rows::{
-    BlobRow, CounterRow, DeliveryRow, DoomedRow, IncomingRow, InflightRow, MetaName, PeerRow,
-    SegmentRow, SourceRow,
-};
-use super::rows_pickup::ClientRow;
+use super::rows::{BlobRow, DeliveryRow, IncomingRow, InflightRow, SegmentRow, SourceRow};
 use super::rows_upkeep::{ReceiptRow, RememberedRow};
 use super::{Table, codec, read_receipts, read_rows};
 use crate::id::{BatchNo, BlobDigest, BlobNo, SegmentId, Seq, SiteNo};
@@ -201,33 +197,6 @@ pub struct InflightFound {
     pub epoch: InflightRow,
     /// Its rows; `None` when they cannot be read.
     pub rows: Option<(SegmentRow, DeliveryRow)>,
-}
-
-/// Everything the node keeps in memory.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Recovery {
-    /// Counters of `meta`; missing ones are 0.
-    pub meta: Vec<(MetaName, u64)>,
-    /// Peers by number.
-    pub peers: Vec<(SiteNo, PeerRow)>,
-    /// Counters by (site, state number).
-    pub counters: Vec<(SiteNo, u8, CounterRow)>,
-    /// Deliveries in flight.
-    pub inflight: Vec<InflightFound>,
-    /// Files to be removed.
-    pub doomed: Vec<(BlobNo, DoomedRow)>,
-    /// Content being received.
-    pub incoming: Vec<(BlobNo, IncomingRow)>,
-    /// How many rows are in quarantine.
-    #[cfg_attr(feature = "serde", serde(default))]
-    pub quarantined: u64,
-    /// Clients of pickup by name.
-    #[cfg_attr(feature = "serde", serde(default))]
-    pub clients: Vec<(String, ClientRow)>,
-    /// Where the scrub is among shards; empty when it is not.
-    #[cfg_attr(feature = "serde", serde(default, with = "crate::hexed::bytes"))]
-    pub scrub_shard: Vec<u8>,
 }
 
 /// A read's answer.

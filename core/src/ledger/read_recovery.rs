@@ -1,19 +1,51 @@
 //! Everything the node keeps in memory, read at its start and after a commit that found no space.
 
-use alloc::string::ToString;
+use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use minicbor::Decode;
 
 use super::Table;
 use super::keys;
-use super::read::{Answer, InflightFound, Recovery, decode, pair, row};
+use super::read::{Answer, InflightFound, decode, pair, row};
 use super::rows::{
-    CounterRow, DoomedRow, IncomingRow, InflightRow, MetaName, MetaRow, PeerRow, PlaceRow,
+    CounterRow, DeliveryRow, DoomedRow, IncomingRow, InflightRow, MetaName, MetaRow, PeerRow,
+    PlaceRow, SegmentRow, counts_held,
 };
 use super::rows_pickup::ClientRow;
 use crate::id::{BlobNo, Seq, SiteNo};
-use crate::store::{Snapshot, StoreFault};
+use crate::store::{Snapshot, Space, StoreFault};
+
+/// Everything the node keeps in memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Recovery {
+    /// Counters of `meta`; missing ones are 0.
+    pub meta: Vec<(MetaName, u64)>,
+    /// Peers by number.
+    pub peers: Vec<(SiteNo, PeerRow)>,
+    /// Counters by (site, state number).
+    pub counters: Vec<(SiteNo, u8, CounterRow)>,
+    /// Deliveries in flight.
+    pub inflight: Vec<InflightFound>,
+    /// Files to be removed.
+    pub doomed: Vec<(BlobNo, DoomedRow)>,
+    /// Content being received.
+    pub incoming: Vec<(BlobNo, IncomingRow)>,
+    /// How many rows are in quarantine.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub quarantined: u64,
+    /// Clients of pickup by name.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub clients: Vec<(String, ClientRow)>,
+    /// Where the scrub is among shards; empty when it is not.
+    #[cfg_attr(feature = "serde", serde(default, with = "crate::hexed::bytes"))]
+    pub scrub_shard: Vec<u8>,
+    /// The disk at the start; `None` where nobody has looked.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub space: Option<Space>,
+}
 
 /// Everything the node keeps in memory.
 ///
@@ -38,6 +70,9 @@ pub fn recovery(snapshot: &dyn Snapshot) -> Result<Recovery, StoreFault> {
             all.counters.push((SiteNo(u32::from_be_bytes(site)), *state, row));
         }
     })?;
+    if all.meta_value(MetaName::HeldCounted) == 0 {
+        count_held(snapshot, &mut all.counters)?;
+    }
     each(snapshot, Table::Inflight, &mut |key, epoch: InflightRow| {
         if let Some((peer, seq)) = keys::parse_peer_seq(key) {
             all.inflight.push(InflightFound { peer, seq, epoch, rows: None });
@@ -64,6 +99,34 @@ pub fn recovery(snapshot: &dyn Snapshot) -> Result<Recovery, StoreFault> {
         true
     })?;
     Ok(all)
+}
+
+/// What an operator holds, in a ledger of a node that did not count it yet: every delivery is looked at, once,
+/// since the first batch that is committed makes the counters rows. What cannot be read is not counted; `fsck` tells of it.
+fn count_held(
+    snapshot: &dyn Snapshot,
+    counters: &mut Vec<(SiteNo, u8, CounterRow)>,
+) -> Result<(), StoreFault> {
+    let mut held = Vec::new();
+    snapshot.scan(Table::Deliveries, &[], &mut |key, value| {
+        let state = decode::<DeliveryRow>(Table::Deliveries, key, value).ok();
+        let state = state.and_then(|row| row.counted_held());
+        held.extend(keys::parse_delivery(key).zip(state));
+        true
+    })?;
+    counters.retain(|(_, state, _)| !counts_held(*state));
+    let mut sums: BTreeMap<(SiteNo, u8), CounterRow> = BTreeMap::new();
+    for ((seq, site), state) in held {
+        let segment: Result<Option<SegmentRow>, _> =
+            row(snapshot, Table::Segments, &keys::seq(seq));
+        if let Ok(Some(segment)) = segment {
+            let sum = sums.entry((site, state)).or_default();
+            sum.count += 1;
+            sum.bytes += segment.size;
+        }
+    }
+    counters.extend(sums.into_iter().map(|((site, state), row)| (site, state, row)));
+    Ok(())
 }
 
 /// A slice of segments, for the look through all of them behind a start.

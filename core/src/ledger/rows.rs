@@ -336,6 +336,12 @@ pub const INBOUND: u8 = 5;
 /// their segment.
 pub const HELD: u8 = 8;
 
+/// Whether a counter with that number in its key counts what an operator holds.
+#[must_use]
+pub fn counts_held(state: u8) -> bool {
+    [State::Scheduled, State::Failed].iter().any(|waits| state == HELD + *waits as u8)
+}
+
 /// In the key of `counters`, added to a shard's state, at site 0: shards in that state, and the bytes that
 /// are held or reserved for them.
 pub const SHARDS: u8 = 16;
@@ -413,11 +419,13 @@ pub enum MetaName {
     ScrubDone,
     /// Where the pass under way is among shards ([`PlaceRow`]).
     ScrubShard,
+    /// 1 since what an operator holds is counted ([`HELD`]); 0 in a ledger that was last written before.
+    HeldCounted,
 }
 
 impl MetaName {
     /// Every name.
-    pub const ALL: [MetaName; 18] = [
+    pub const ALL: [MetaName; 19] = [
         MetaName::Format,
         MetaName::Boot,
         MetaName::Batch,
@@ -436,6 +444,7 @@ impl MetaName {
         MetaName::ScrubNext,
         MetaName::ScrubDone,
         MetaName::ScrubShard,
+        MetaName::HeldCounted,
     ];
 
     /// The key in `meta`.
@@ -460,6 +469,7 @@ impl MetaName {
             MetaName::ScrubNext => b"scrub_next",
             MetaName::ScrubDone => b"scrub_done",
             MetaName::ScrubShard => b"scrub_shard",
+            MetaName::HeldCounted => b"held_counted",
         }
     }
 }

@@ -9,7 +9,7 @@ use super::{Mode, Node};
 use crate::amount::amount;
 use crate::code::Refusal;
 use crate::id::SiteNo;
-use crate::limits::HOPS_MAX;
+use crate::limits::{BALLAST_MIN, END_BYTES, HOPS_MAX};
 use crate::plant::Plant;
 use crate::segment::{Destinations, Meta};
 use crate::time::Now;
@@ -62,7 +62,7 @@ impl Node {
         let Some(no) = self.shortage(want, 0) else { return Ok(()) };
         self.wants_room(want);
         if no.0 == Refusal::DiskFull {
-            self.lacks(self.needed(want));
+            self.lacks(self.unwritten().saturating_add(want.bytes));
         }
         Err(no)
     }
@@ -85,7 +85,7 @@ impl Node {
 
     /// Bytes that must be free on the disk for it.
     fn needed(&self, want: Want) -> u64 {
-        self.unwritten().saturating_add(want.bytes).saturating_add(self.min_free())
+        self.unwritten().saturating_add(want.bytes).saturating_add(self.stays_free())
     }
 
     /// What there is too little of, when so many bytes are about to be freed.
@@ -115,8 +115,17 @@ impl Node {
         }
         if self.needed(want) > self.space.free.saturating_add(soon) {
             let (bytes, free) = (amount(bytes), amount(self.space.free));
-            let min = amount(config.min_free);
-            let text = format!("{bytes} do not fit: {free} are free, storage.min_free is {min}");
+            let (min, relief) = (config.min_free, self.relief());
+            let text = match relief > min {
+                true => format!(
+                    "{bytes} do not fit: {free} are free, and handing on what is here may take {}",
+                    amount(relief)
+                ),
+                false => format!(
+                    "{bytes} do not fit: {free} are free, storage.min_free is {}",
+                    amount(min)
+                ),
+            };
             return Some((Refusal::DiskFull, 10_000, text));
         }
         None
@@ -135,6 +144,18 @@ impl Node {
             );
             (Refusal::Quota, 30_000, text)
         })
+    }
+
+    /// What nothing new may take.
+    pub(super) fn stays_free(&self) -> u64 {
+        self.min_free().max(self.relief())
+    }
+
+    /// What the ledger may grow by until everything that is owed has left: an end leaves a receipt, a record and what is
+    /// remembered, which is more than the rows of a small segment that it takes away. Part of it fits into the smallest
+    /// ballast. Nothing is taken for whose end there would be no room.
+    fn relief(&self) -> u64 {
+        self.stage.owed().saturating_mul(END_BYTES).saturating_sub(BALLAST_MIN)
     }
 
     /// What must stay free on the disk (`storage.min_free`). It must not stand in for the ballast where

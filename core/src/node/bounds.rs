@@ -84,7 +84,9 @@ impl Node {
     /// How many of these rows the staged batch has room for; none at all when it is almost full.
     fn slice(&self, rows: usize) -> usize {
         let fit = self.stage.left() / ROWS_EACH;
-        if fit < rows.min(FEW) { 0 } else { rows.min(fit) }
+        // Where batches are small because space is short, few are better than none.
+        let few = FEW.min(self.stage.width.things(ROWS_EACH));
+        if fit < rows.min(few) { 0 } else { rows.min(fit) }
     }
 
     /// How many rows more than it may have a table has now, as far as one slice goes.

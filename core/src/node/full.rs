@@ -8,9 +8,10 @@
 //!     │                        └──────────── commit full ────────────────┘ │
 //!     └──────────────── ballast whole and storage.min_free free ───────────┘
 //! ```
-//! Each time, a batch holds half as much at most: deletions need room too, and less of it the fewer there are. What does
-//! not fit waits for the next batch. More than [`TRIES`] full commits in a row stop the process: it could only lose what it
-//! was told, and it commits nothing any more, since what is staged rests on counters that are void.
+//! Deletions need room too, so relief begins with batches of one thing, which grow while they get through
+//! (`node/width.rs`). What does not fit waits for the next batch. More than [`TRIES`] full commits in a row stop the
+//! process: it could only lose what it was told, and it commits nothing any more, since what is staged rests on
+//! counters that are void.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -27,7 +28,6 @@ use super::{Asked, Mode, Node};
 use crate::id::{BatchNo, Epoch, Seq, SiteNo};
 use crate::ledger::read::{ReadRequest, Recovery};
 use crate::ledger::rows::{DeliveryRow, SegmentRow, State};
-use crate::limits::BATCH_ROWS;
 use crate::plant::Plant;
 use crate::schedule::Backoff;
 use crate::session::Promise;
@@ -38,19 +38,18 @@ use crate::time::{Instant, Now};
 const SETTLE_ROWS: usize = 10;
 /// Ends of attempts that are read and staged at a time when a batch had no room for them.
 const REST: usize = 16;
-/// How often a batch is halved.
-const SMALLEST: u32 = 4;
 /// Full commits in a row before the process stops (exit 70).
 const TRIES: u32 = 10;
 /// Wait before relief is tried again, and between looks at the disk.
-const RETRY: Backoff = Backoff { initial: Duration::from_millis(100), max: Duration::from_secs(5) };
+pub(super) const RETRY: Backoff =
+    Backoff { initial: Duration::from_millis(100), max: Duration::from_secs(5) };
 
 /// Relief that is being judged again.
 #[derive(Clone, Debug)]
 pub(super) struct Rejudge {
     tries: u32,
-    not_before: Instant,
-    asked: bool,
+    pub not_before: Instant,
+    pub asked: bool,
     recovery: Option<Recovery>,
     pairs: Vec<(Seq, SiteNo)>,
     rows: Option<Vec<Option<(SegmentRow, DeliveryRow)>>>,
@@ -82,44 +81,24 @@ pub(super) struct Tight {
     pub tries: u32,
     pub probe_at: Instant,
     pub probes: u64,
+    /// Nobody was told yet: it has been so since the start.
+    pub untold: bool,
     /// Relief that did not fit into the first batch, and waits for a later one.
-    rest: VecDeque<Intent>,
+    pub rest: VecDeque<Intent>,
     /// What is being read for the next of it.
-    reading: Vec<Intent>,
+    pub reading: Vec<Intent>,
     /// Attempts that were in flight when the ledger was read.
     epochs: BTreeMap<(SiteNo, Seq), Epoch>,
 }
 
 impl Tight {
-    fn new(tries: u32, probe_at: Instant) -> Tight {
+    pub fn new(tries: u32, probe_at: Instant) -> Tight {
         let (rest, reading) = (VecDeque::new(), Vec::new());
-        Tight { tries, probe_at, probes: 0, rest, reading, epochs: BTreeMap::new() }
+        Tight { tries, probe_at, probes: 0, untold: false, rest, reading, epochs: BTreeMap::new() }
     }
 }
-
-/// Something was refused because the disk, as last seen, has no room for it. No commit may come that
-/// tells of room, so the disk is looked at until it fits or nobody has asked for a while.
-#[derive(Clone, Debug)]
-pub(super) struct Short {
-    /// Free bytes that the refused would have needed.
-    need: u64,
-    probe_at: Instant,
-    /// Looks since the last refusal.
-    looks: u32,
-}
-
-/// Pause between looks at a disk without room.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Looks after the last refusal.
-const LOOKS: u32 = 60;
 
 impl Node {
-    /// So many bytes had to be free and were not.
-    pub(super) fn lacks(&mut self, need: u64) {
-        let probe_at = self.short.as_ref().map_or(self.now.mono, |short| short.probe_at);
-        self.short = Some(Short { need, probe_at, looks: 0 });
-    }
-
     pub(super) fn commit_failed(
         &mut self,
         now: Now,
@@ -146,6 +125,7 @@ impl Node {
             let text = format!("{tries} commits in a row found no space even for deletions: {why}");
             return self.halt(text, out);
         }
+        self.stage.width.short();
         self.take_back(from, out);
         if self.config.planted(Plant::StagedReliefLost) {
             self.stage.forget_intents();
@@ -326,7 +306,6 @@ impl Node {
         let mut tight = Tight::new(tries, probe_at);
         tight.epochs = recovery.inflight.iter().map(|f| ((f.peer, f.seq), f.epoch.epoch)).collect();
         self.mode = Mode::Tight(tight);
-        self.stage.holds_at_most(BATCH_ROWS >> tries.min(SMALLEST));
         // What came up while the rows were read was staged on void counters: it is judged again too.
         let wreck = self.stage.wreck();
         let intents = intents.into_iter().chain(wreck.intents);
@@ -361,10 +340,11 @@ impl Node {
     fn settle_rest(&mut self, now: Now, out: &mut Vec<Action>) {
         let Mode::Tight(tight) = &mut self.mode else { return };
         let idle = tight.reading.is_empty() && !tight.rest.is_empty();
-        if !idle || !self.stage.room(REST * SETTLE_ROWS) {
+        let most = self.stage.width.things(SETTLE_ROWS).min(REST);
+        if !idle || !self.stage.room(most * SETTLE_ROWS) {
             return;
         }
-        let most = tight.rest.len().min(REST);
+        let most = tight.rest.len().min(most);
         let slice: Vec<Intent> = tight.rest.drain(..most).collect();
         let (reading, others): (Vec<Intent>, Vec<Intent>) =
             slice.into_iter().partition(|intent| attempt(intent).is_some());
@@ -426,56 +406,10 @@ impl Node {
         }
     }
 
-    /// Looks at the disk from time to time while space is short.
-    pub(super) fn probe(&mut self, now: Now, out: &mut Vec<Action>) {
-        let Mode::Tight(tight) = &mut self.mode else {
-            if let Some(short) = self.short.as_mut().filter(|short| now.mono >= short.probe_at) {
-                short.probe_at = now.mono.after(LOOK_EVERY);
-                short.looks += 1;
-                out.push(Action::Errand(Errand::Probe));
-            }
-            return;
-        };
-        if now.mono >= tight.probe_at {
-            tight.probes += 1;
-            tight.probe_at = now.mono.after(RETRY.delay(tight.probes + 3, 0));
-            out.push(Action::Errand(Errand::Probe));
-        }
-    }
-
-    /// The disk as it is now: growth goes on when the ballast is whole again (G5).
-    pub(super) fn space_is(&mut self, space: Space, out: &mut Vec<Action>) {
-        self.space = space;
-        if self.short.as_ref().is_some_and(|s| s.need <= space.free || s.looks >= LOOKS) {
-            self.short = None;
-        }
-        if matches!(self.mode, Mode::Normal)
-            && !space.ballast_whole
-            && !self.config.planted(Plant::G5)
-        {
-            // A run before this one has used it: it is made whole before anything grows (G5).
-            let probe_at = self.now.mono;
-            self.mode = Mode::Tight(Tight::new(0, probe_at));
-            out.push(Action::Note(Note::Full { why: "the ballast is not whole".into() }));
-        }
-        let whole = space.ballast_whole || self.config.planted(Plant::G5);
-        let roomy = whole && space.free >= self.min_free();
-        let settled = match &self.mode {
-            Mode::Tight(tight) => tight.rest.is_empty() && tight.reading.is_empty(),
-            Mode::Normal | Mode::Rejudge(_) => false,
-        };
-        if settled && roomy && !self.stage.committing() {
-            self.mode = Mode::Normal;
-            self.stage.holds_at_most(BATCH_ROWS);
-            out.push(Action::Note(Note::RoomAgain));
-        }
-    }
-
-    pub(super) fn full_deadline(&self) -> Option<Instant> {
-        match &self.mode {
-            Mode::Normal => self.short.as_ref().map(|short| short.probe_at),
-            Mode::Rejudge(rejudge) => (!rejudge.asked).then_some(rejudge.not_before),
-            Mode::Tight(tight) => Some(tight.probe_at),
+    /// A batch is through: what it took the place of is room for others.
+    pub(super) fn relieved(&mut self) {
+        if let Mode::Tight(tight) = &mut self.mode {
+            tight.tries = 0;
         }
     }
 }

@@ -16,10 +16,9 @@
 //! | `stage`, `book`, `promise` | staged rows and counters; the overlay over the store's answers |
 //! | `remove`, `evict` | what leaves the ledger, and the record of it |
 //! | `upkeep`, `bounds` | what becomes due by itself: expiry, retention, bounded tables |
-//! | `full` | a full disk |
+//! | `full`, `room`, `width`, `intent` | a full disk: relief that is judged again, what is known of the room, how much a batch holds |
 //! | `export`, `export_look`, `export_acts` | inbox rules |
-//! | `clock` | a clock that has stepped |
-//! | `note` | the node's story, as it is logged and watched |
+//! | `clock`, `note` | a clock that has stepped; the node's story, as it is logged and watched |
 //! | `recover`, `reconcile`, `reconfigure` | start-up; another configuration while it runs |
 //! | `pickup` | shards for nodes that are not there yet (DESIGN 4) |
 //! | `scrub`, `want`, `repair`, `aside` | content compared with its digests; its repair; rows that cannot be read |
@@ -43,6 +42,7 @@ mod export_look;
 mod full;
 mod handed;
 mod incoming;
+mod intent;
 mod log_level;
 mod note;
 mod pace;
@@ -57,6 +57,7 @@ mod reconfigure;
 mod recover;
 mod remove;
 mod repair;
+mod room;
 mod route;
 mod scanned;
 mod scrub;
@@ -69,6 +70,7 @@ mod types;
 mod upkeep;
 mod verdict;
 mod want;
+mod width;
 mod window;
 
 #[cfg(test)]
@@ -165,7 +167,7 @@ pub struct Node {
     book: Book,
     mode: Mode,
     space: Space,
-    short: Option<full::Short>,
+    short: Option<room::Short>,
     sites: BTreeMap<String, SiteNo>,
     peers: BTreeMap<SiteNo, Peer>,
     conns: BTreeMap<ConnId, Conn>,
@@ -324,9 +326,7 @@ impl Node {
         self.pickup_committed();
         self.wants.committed(through);
         self.act_committed(through);
-        if let Mode::Tight(tight) = &mut self.mode {
-            tight.tries = 0;
-        }
+        self.relieved();
         self.space_is(space, out);
     }
 

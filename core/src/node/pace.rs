@@ -1,6 +1,7 @@
 //! Who may claim now, and how much: sessions, contact windows, rates.
 
-use super::Node;
+use super::peer::Peer;
+use super::{Mode, Node};
 use crate::id::{ConnId, SiteNo, TransferNo};
 use crate::time::{Instant, Now};
 
@@ -18,9 +19,21 @@ impl Node {
         }
     }
 
+    /// Whether there is room for what claims lead to. While space is short, what has left makes the room for what is to
+    /// leave: it goes first, and no more is under way than batches can end.
+    fn may_claim(&self, now: Now, peer: &Peer) -> bool {
+        match self.mode {
+            Mode::Normal => true,
+            Mode::Rejudge(_) => false,
+            Mode::Tight(_) => {
+                peer.flights.len() < self.stage.width.attempts() && !self.lets_go(now)
+            }
+        }
+    }
+
     /// The session that may claim for a peer now.
     pub(super) fn claimant(&self, now: Now, site: SiteNo) -> Option<ConnId> {
-        let peer = self.peers.get(&site)?;
+        let peer = self.peers.get(&site).filter(|peer| self.may_claim(now, peer))?;
         let hop = self.peers.get(&peer.hop())?;
         let conn = hop.session?;
         let session = self.conns.get(&conn)?.peer.as_ref()?;

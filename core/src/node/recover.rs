@@ -51,6 +51,9 @@ pub enum RecoverError {
 /// How long the side whose session gives way waits before its first dial.
 const SECOND_DIAL: Duration = Duration::from_millis(50);
 
+/// What is taken for the disk where nobody has looked at it: a store that tells nothing refuses what it has no room for.
+const UNKNOWN: Space = Space { free: u64::MAX, ledger: 0, ballast_whole: true };
+
 impl Node {
     /// A node that goes on where the ledger stopped. An empty `recovery` is a new ledger.
     ///
@@ -82,7 +85,7 @@ impl Node {
             gate: Gate::new(committed),
             book,
             mode: Mode::Normal,
-            space: Space { free: u64::MAX, ledger: 0, ballast_whole: true },
+            space: recovery.space.unwrap_or(UNKNOWN),
             short: None,
             sites: BTreeMap::new(),
             peers: BTreeMap::new(),
@@ -118,6 +121,7 @@ impl Node {
             more: true,
             now,
         };
+        node.full_at_start();
         node.aside.load(&recovery);
         node.meet_peers(&recovery);
         node.stage_identity(&recovery);

@@ -78,6 +78,8 @@ pub(super) struct Scrub {
     kept: Option<Seq>,
     unkept: u64,
     bad: Vec<(Seq, ScrubFault)>,
+    /// Rows that marking them takes, once a batch had no room for that.
+    needs: usize,
     /// Whether something was marked since the position was written down.
     marked: bool,
     /// Segments whose content is known to be wrong or gone, up to [`DAMAGED_MOST`].
@@ -104,6 +106,7 @@ impl Scrub {
             due,
             unkept: 0,
             bad: Vec::new(),
+            needs: 0,
             marked: false,
             damaged: BTreeSet::new(),
             status: ScrubStatus { last, ..ScrubStatus::default() },
@@ -168,6 +171,8 @@ impl Node {
                 let request = ReadRequest::Scrub { after: self.scrub.after, page: PAGE };
                 self.ask(Asked::Scrub, request, out);
             }
+            // A commit that makes room is an input: nobody has to look again until then.
+            Phase::Found if !self.stage.room(self.scrub.needs) => {}
             Phase::Found => {
                 self.scrub.phase = Phase::Judging;
                 let seqs = self.scrub.bad.iter().map(|(seq, _)| *seq).collect();
@@ -244,11 +249,12 @@ impl Node {
         let held: Vec<Held> = held.into_iter().flatten().collect();
         let rows = held.iter().map(|h| MARK_ROWS + 4 * h.deliveries.len());
         // One piece of content is marked in one commit; what does not fit waits for the next.
-        if !self.stage.room(rows.sum::<usize>().min(MOST_ROWS)) {
+        self.scrub.needs = rows.sum::<usize>().min(MOST_ROWS);
+        if !self.stage.room(self.scrub.needs) {
             self.scrub.phase = Phase::Found;
-            self.more = true;
             return;
         }
+        self.scrub.needs = 0;
         let bad = core::mem::take(&mut self.scrub.bad);
         for (seq, fault) in bad {
             let Some(body) = held.iter().find(|h| h.seq == seq).map(|h| h.row.body) else {

@@ -1,68 +1,24 @@
 //! What is decided but not yet durable: the staged batch, the counters behind it, and what is said
 //! once it is.
 
-use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::mem;
 
-use super::pickup::Job;
-use super::remove::Act;
+pub(super) use super::intent::{Intent, Verdict};
 use super::tally::{Tallied, Tally};
 use super::types::Note;
-use crate::code::Cause;
-use crate::id::{BatchNo, BlobDigest, BlobNo, BodyNo, Epoch, Handle, Seq, SiteNo};
+use super::width::Width;
+use crate::id::{BatchNo, BlobNo, BodyNo, Handle, Seq, SiteNo};
 use crate::ledger::read::Recovery;
 use crate::ledger::rows::{
-    CounterRow, DeliveryRow, HELD, INBOUND, MetaName, MetaRow, SHARDS, State,
+    CounterRow, DeliveryRow, HELD, INBOUND, MetaName, MetaRow, SHARDS, State, counts_held,
 };
 use crate::ledger::rows_pickup::ShardState;
 use crate::ledger::{Table, keys};
 use crate::limits::{BATCH_BYTES, BATCH_ROWS, GROWTH_ROWS};
 use crate::store::Batch;
-use crate::time::{Instant, Now, UnixMillis};
-
-/// Relief that must not be lost when a commit fails: kept as what was meant, not as row images, and
-/// judged again on the freshly read ledger (G3).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Intent {
-    /// An attempt ended.
-    Settle { peer: SiteNo, seq: Seq, epoch: Epoch, verdict: Verdict },
-    /// Content being received is given up.
-    Doom { blob: BlobNo },
-    /// A doomed file is gone.
-    Gone { blob: BlobNo },
-    /// A source sent content that did not match.
-    Mismatch { digest: BlobDigest, source: SiteNo },
-    /// Something of pickup.
-    Pickup(Box<Job>),
-    /// A record of what has happened already.
-    Record(Box<Act>),
-}
-
-/// What an attempt comes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// Durably held over there.
-    Acked,
-    /// To be tried again.
-    Failed {
-        /// Why.
-        cause: Cause,
-        /// Whether it is the segment's own fault.
-        spends: bool,
-        /// Not before.
-        retry_at: UnixMillis,
-        /// Whether it was a refusal that spends nothing.
-        refused: bool,
-    },
-    /// Not to be tried again by itself.
-    Dead(Cause),
-    /// The destination leaves the required set: it had it, and let it go.
-    Settled,
-    /// This hop has custody; what becomes of it further on its receipt will tell (R4).
-    HandedOn(SiteNo),
-}
+use crate::time::{Instant, Now};
 
 /// Counters of `meta`, staged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,8 +69,10 @@ pub(super) struct Stage {
     /// The counters as they are in the ledger: what may be told.
     durable: BTreeMap<(SiteNo, u8), CounterRow>,
     dirty: BTreeSet<(SiteNo, u8)>,
-    /// Most rows of a batch.
-    most: usize,
+    /// Deliveries that have still to come to an end.
+    owed: u64,
+    /// How many rows a batch may have.
+    pub width: Width,
     intents: Vec<Intent>,
     notes: Vec<Note>,
     tallies: Vec<Tally>,
@@ -128,6 +86,11 @@ pub(super) struct Stage {
     pub reserved: bool,
 }
 
+/// Whether a counter counts deliveries that have still to come to an end.
+fn is_owed(state: u8) -> bool {
+    [State::Scheduled, State::Inflight, State::Failed].iter().any(|owed| state == *owed as u8)
+}
+
 impl Stage {
     /// A stage on top of what the ledger holds.
     pub fn new(recovery: &Recovery) -> Stage {
@@ -139,7 +102,8 @@ impl Stage {
             counters: BTreeMap::new(),
             durable: BTreeMap::new(),
             dirty: BTreeSet::new(),
-            most: BATCH_ROWS,
+            owed: 0,
+            width: Width::USUAL,
             intents: Vec::new(),
             notes: Vec::new(),
             tallies: Vec::new(),
@@ -177,6 +141,12 @@ impl Stage {
         self.counters =
             recovery.counters.iter().map(|(site, state, row)| ((*site, *state), *row)).collect();
         self.durable = self.counters.clone();
+        let owed = self.counters.iter().filter(|((_, state), _)| is_owed(*state));
+        self.owed = owed.map(|(_, row)| row.count).sum();
+        if value(MetaName::HeldCounted) == 0 {
+            // They were counted by that reading.
+            self.dirty.extend(self.counters.keys().filter(|(_, state)| counts_held(*state)));
+        }
     }
 
     /// Takes only numbers from a fresh reading, and keeps the counts as they were staged (G3 dropped).
@@ -199,11 +169,6 @@ impl Stage {
         self.batch.number
     }
 
-    /// Batches have so many rows at most from now on, but for one thing that has more by itself.
-    pub fn holds_at_most(&mut self, rows: usize) {
-        self.most = rows;
-    }
-
     /// Whether so many rows more fit in.
     pub fn room(&self, rows: usize) -> bool {
         !self.reserved && self.has_room(rows)
@@ -211,14 +176,14 @@ impl Stage {
 
     /// How many rows more fit in, one thing in an empty batch aside.
     pub fn left(&self) -> usize {
-        let rows = self.most.saturating_sub(self.batch.rows() + self.dirty.len() + 16);
+        let rows = self.width.most().saturating_sub(self.batch.rows() + self.dirty.len() + 16);
         if self.room(rows) { rows } else { 0 }
     }
 
     /// The same for an act, whose turn it is.
     pub fn has_room(&self, rows: usize) -> bool {
         // One thing has room at any time. Counters and meta rows come on top when the batch is taken.
-        let most = if self.batch.is_empty() { BATCH_ROWS } else { self.most };
+        let most = if self.batch.is_empty() { BATCH_ROWS } else { self.width.most() };
         self.batch.rows() + rows + self.dirty.len() + 16 <= most && self.has_room_for_act(0)
     }
 
@@ -298,11 +263,14 @@ impl Stage {
     fn moves(&mut self, site: SiteNo, from: Option<u8>, to: Option<u8>, bytes: u64) {
         for (state, arrives) in [(from, false), (to, true)] {
             let Some(state) = state else { continue };
+            let owed = u64::from(is_owed(state));
             let row = self.counters.entry((site, state)).or_default();
             if arrives {
+                self.owed += owed;
                 row.count += 1;
                 row.bytes += bytes;
             } else {
+                self.owed = self.owed.saturating_sub(owed);
                 row.count = row.count.saturating_sub(1);
                 row.bytes = row.bytes.saturating_sub(bytes);
             }
@@ -336,6 +304,11 @@ impl Stage {
     pub fn shard_bytes(&self) -> u64 {
         let row = |state: &ShardState| self.counters.get(&(SiteNo(0), SHARDS + state.number()));
         ShardState::ALL.iter().filter_map(row).map(|row| row.bytes).fold(0, u64::saturating_add)
+    }
+
+    /// Deliveries that have still to come to an end, with what is staged.
+    pub fn owed(&self) -> u64 {
+        self.owed
     }
 
     /// How many deliveries are in that state, with what is staged.
@@ -450,6 +423,7 @@ impl Stage {
             let format = MetaRow { value: crate::ledger::FORMAT.into() };
             self.batch.put(Table::Meta, MetaName::Format.key(), &format);
             for (name, value) in [
+                (MetaName::HeldCounted, 1),
                 (MetaName::UsedBytes, meta.used),
                 (MetaName::Segments, meta.segments),
                 (MetaName::Remembered, meta.remembered),
@@ -482,6 +456,7 @@ impl Stage {
         self.commits.0 += 1;
         self.commits.1 += done.rows;
         self.durable.extend(done.counters);
+        self.width.through(usize::try_from(done.rows).unwrap_or(usize::MAX));
         (done.notes, done.tallies)
     }
 

@@ -196,6 +196,14 @@ impl Node {
         matches!(self.mode, Mode::Rejudge(_)) || self.stopping || self.reconcile.is_settling()
     }
 
+    /// Whether something that may go now is still there.
+    pub(super) fn lets_go(&self, now: Now) -> bool {
+        let upkeep = &self.upkeep;
+        let under_way = upkeep.pass.as_ref().is_some_and(|pass| !pass.ahead);
+        let due = under_way || upkeep.due(now.wall, self.gate.committed());
+        (due || !upkeep.later.is_empty()) && !self.is_busy_otherwise() && !self.clock_held()
+    }
+
     /// Nothing that removes is done on a clock that nobody trusts: what was read is not kept for as long
     /// as that lasts.
     fn leave_off(&mut self) {

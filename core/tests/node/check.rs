@@ -200,6 +200,8 @@ fn unnoticed(table: Table, key: &[u8], value: &[u8]) -> bool {
             MetaName::ScrubNext,
             MetaName::ScrubDone,
             MetaName::ScrubShard,
+            // Without it they are counted at the next start.
+            MetaName::HeldCounted,
         ]
         .iter()
         .any(|name| key == name.key()),

@@ -168,10 +168,7 @@ fn relief_that_finds_no_room_is_tried_in_smaller_batches_and_all_of_it_comes_thr
         });
         site.turn();
     }
-    assert!(
-        rows[1..].iter().zip([4_096, 2_048, 1_024, 512, 256]).all(|(n, most)| *n <= most),
-        "{rows:?}"
-    );
+    assert!(rows[0] > 1_000 && rows[1..].iter().all(|n| *n <= 64), "{rows:?}");
     assert!(site.halted.is_none());
     for _ in 0..20 {
         site.wait(Duration::from_secs(10));

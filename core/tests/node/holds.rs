@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use consign_core::act::{Act, Action, Why};
 use consign_core::code::Refusal;
-use consign_core::id::SegmentId;
-use consign_core::ledger::Table;
-use consign_core::ledger::rows::{PeerRow, State};
+use consign_core::id::{BatchNo, SegmentId};
+use consign_core::ledger::rows::{MetaName, MetaRow, PeerRow, State, counts_held};
+use consign_core::ledger::{Table, keys};
 use consign_core::node::Input;
 use consign_core::session::{Outcome, SessionCommand};
-use consign_core::store::CommitFault;
+use consign_core::store::{Batch, CommitFault};
 
 use crate::acts::{act, all, ask, audits, done, end_all, of, peer, refused, told, whys};
-use crate::site::{Site, config};
+use crate::site::{Site, config, findings, recovery};
 
 /// Deliveries that are scheduled, or have failed, and wait in held segments.
 fn held_back(site: &Site, peer: &str) -> [u64; 2] {
@@ -283,4 +283,43 @@ fn what_is_being_sent_is_not_let_go_even_by_force() {
     assert_eq!(done(&mut site, act(Action::Release, of(&[id]))).total().0, 1);
     assert!(site.segment(id).is_none());
     site.audit();
+}
+
+/// Takes from a ledger what counts held deliveries, as a node leaves it that did not count them.
+fn before_they_were_counted(site: &mut Site) {
+    let read = recovery(&site.store);
+    let mut batch = Batch::new(BatchNo(read.meta_value(MetaName::Batch) + 1));
+    for (no, state, _) in read.counters.iter().filter(|(_, state, _)| counts_held(*state)) {
+        batch.del(Table::Counters, &keys::counter(*no, *state));
+    }
+    batch.del(Table::Meta, MetaName::HeldCounted.key());
+    batch.put(Table::Meta, MetaName::Batch.key(), &MetaRow { value: batch.number.0 });
+    let answer = site.store.commit(&batch);
+    assert!(matches!(answer, Input::Committed { .. }), "{answer:?}");
+}
+
+#[test]
+fn a_ledger_from_before_held_deliveries_were_counted_is_counted_once_at_the_start() {
+    let mut site = Site::new(&["beta", "gamma"]);
+    let ids: Vec<_> = (0..3).map(|n| site.queue(&format!("n{n}"), &["beta"])).collect();
+    site.queue("free", &["beta"]);
+    site.session("beta");
+    end_all(&mut site, &Outcome::AckTimeout);
+    done(&mut site, act(Action::Hold, of(&ids[..2])));
+    let later = site.queue("later", &["gamma"]);
+    done(&mut site, act(Action::Hold, of(&[later])));
+    before_they_were_counted(&mut site);
+    assert!(!findings(&site.store).is_empty(), "the counters are missing");
+    let mut site = site.restart();
+    // Known at once, and durable with the first commit.
+    assert_eq!((held_back(&site, "beta"), held_back(&site, "gamma")), ([0, 2], [1, 0]));
+    site.settle();
+    site.audit();
+    let kept = recovery(&site.store);
+    assert_eq!(kept.meta_value(MetaName::HeldCounted), 1);
+    assert_eq!(kept.counters.iter().filter(|(_, state, _)| counts_held(*state)).count(), 2);
+    done(&mut site, act(Action::Unhold, of(&ids[..1])));
+    assert_eq!(held_back(&site, "beta"), [0, 1]);
+    let site = site.restart();
+    assert_eq!((held_back(&site, "beta"), held_back(&site, "gamma")), ([0, 1], [1, 0]));
 }

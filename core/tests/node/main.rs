@@ -11,6 +11,7 @@ mod custody;
 mod export;
 mod export_life;
 mod full;
+mod full_small;
 mod holds;
 mod hop;
 mod keep;

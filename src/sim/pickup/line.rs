@@ -4,6 +4,7 @@ use crate::sim::net::{Got, Sock, Written};
 use crate::sim::time::Micros;
 
 use super::Shore;
+use super::seal::Seal;
 
 /// How a line is written and read.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +40,10 @@ pub(super) enum Came {
 pub(super) struct Line {
     state: State,
     pace: Pace,
+    /// What is to be said.
     out: Vec<u8>,
+    /// Real TLS, with what of it waits to be written.
+    seal: Option<Seal>,
     next_write: Micros,
     next_read: Micros,
     blocked: bool,
@@ -64,6 +68,7 @@ impl Line {
             state: State::Dialling(attempt),
             pace: Pace { write, read, write_gap, read_gap },
             out: Vec::new(),
+            seal: shore.tls.map(|config| Seal::new(config, shore.authority())),
             next_write: shore.at,
             next_read: shore.at,
             blocked: false,
@@ -106,7 +111,7 @@ impl Line {
 
     /// Bytes that wait to be written.
     pub fn unsent(&self) -> usize {
-        self.out.len()
+        self.out.len() + self.seal.as_ref().map_or(0, |seal| seal.sealed.len())
     }
 
     /// Where to append what is to be said.
@@ -121,35 +126,60 @@ impl Line {
             State::Up(sock) => sock,
             State::Over => return Came::Broken,
         };
-        while !self.out.is_empty() && !self.blocked && self.next_write <= shore.at {
-            let n = self.out.len().min(self.pace.write);
-            match shore.net.write(shore.at, sock, &self.out[..n]) {
-                Written::Took(took) => {
-                    self.out.drain(..took);
-                    self.blocked = took < n;
-                    self.next_write = shore.at.plus(self.pace.write_gap);
-                }
-                Written::Reset => return Came::Broken,
-            }
+        if !self.write(shore, sock) {
+            return Came::Broken;
         }
         while self.more && self.next_read <= shore.at {
-            match shore.net.read(shore.at, sock, came, self.pace.read) {
+            let got = match &mut self.seal {
+                Some(seal) => shore.net.read(shore.at, sock, &mut seal.arrived, self.pace.read),
+                None => shore.net.read(shore.at, sock, came, self.pace.read),
+            };
+            match got {
                 Got::Bytes => {
                     self.heard = shore.at;
                     self.next_read = shore.at.plus(self.pace.read_gap);
+                    match self.seal.as_mut().map_or(Came::More, |seal| seal.open(came)) {
+                        Came::More => {}
+                        other => return other,
+                    }
                 }
                 Got::Nothing => self.more = false,
+                // Under TLS an end is said before.
+                Got::Eof if self.seal.is_some() => return Came::Broken,
                 Got::Eof => return Came::Eof,
                 Got::Reset => return Came::Broken,
             }
         }
-        Came::More
+        // What came may have asked for an answer of TLS itself.
+        if self.write(shore, sock) { Came::More } else { Came::Broken }
+    }
+
+    /// Writes what is to be now; whether the connection stands.
+    fn write(&mut self, shore: &mut Shore<'_>, sock: Sock) -> bool {
+        loop {
+            if let Some(seal) = &mut self.seal {
+                seal.close_up(&mut self.out);
+            }
+            let out = self.seal.as_mut().map_or(&mut self.out, |seal| &mut seal.sealed);
+            if out.is_empty() || self.blocked || self.next_write > shore.at {
+                return true;
+            }
+            let n = out.len().min(self.pace.write);
+            match shore.net.write(shore.at, sock, &out[..n]) {
+                Written::Took(took) => {
+                    out.drain(..took);
+                    self.blocked = took < n;
+                    self.next_write = shore.at.plus(self.pace.write_gap);
+                }
+                Written::Reset => return false,
+            }
+        }
     }
 
     /// When it wants to run by itself.
     pub fn wake(&self) -> Micros {
         let State::Up(_) = self.state else { return Micros::FAR };
-        let write = !self.out.is_empty() && !self.blocked;
+        let write = self.unsent() > 0 && !self.blocked;
         let write = if write { self.next_write } else { Micros::FAR };
         write.min(if self.more { self.next_read } else { Micros::FAR })
     }
@@ -157,6 +187,11 @@ impl Line {
     /// Lets it go.
     pub fn close(&mut self, shore: &mut Shore<'_>) {
         if let State::Up(sock) = self.state {
+            if let Some(seal) = &mut self.seal {
+                seal.end();
+                // Whether the site hears of it does not matter.
+                let _ = shore.net.write(shore.at, sock, &seal.sealed);
+            }
             shore.net.close(shore.at, sock);
         }
         self.state = State::Over;

@@ -17,22 +17,27 @@ mod judge;
 mod line;
 mod node;
 mod say;
+mod seal;
 pub mod sight;
 mod socket;
 mod turns;
 mod upload;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use consign_core::id::Sha256Digest;
 use consign_core::ledger::keys_pickup::ShardKey;
 use consign_core::pickup::token::Token;
 use consign_core::time::UnixMillis;
 
+use rustls::ClientConfig;
+
 use super::audit::Violation;
 use super::net::{Net, NetEvent, Sock};
 use super::rng::Rng;
 use super::seen::{Seen, SiteIx};
+use super::setup::QuayTls;
 use super::swarm::{Kind, Options};
 use super::time::Micros;
 use super::watch::Watch;
@@ -69,6 +74,8 @@ pub(super) struct Shore<'a> {
     pub rng: &'a mut Rng,
     /// What goes wrong on purpose.
     pub tricks: Tricks,
+    /// How a site is met under real TLS.
+    pub tls: Option<&'a Arc<ClientConfig>>,
 }
 
 impl Shore<'_> {
@@ -155,12 +162,14 @@ pub struct Quay {
     tricks: Tricks,
     sites: usize,
     turned: turns::Turned,
+    /// Real TLS, where it is asked for.
+    tls: Option<QuayTls>,
 }
 
 impl Quay {
     /// The quay of a run.
     #[must_use]
-    pub fn new(options: &Options) -> Quay {
+    pub fn new(options: &Options, tls: Option<QuayTls>) -> Quay {
         let (pickup, seed) = (options.keeping.pickup.clone(), options.seed);
         let mut rng = Rng::stream(seed, 8);
         let length = Micros::ZERO.after(options.length);
@@ -188,6 +197,7 @@ impl Quay {
             rng,
             sites: options.sites,
             turned: turns::Turned::new(seed),
+            tls,
         }
     }
 
@@ -248,7 +258,7 @@ impl Quay {
         what: Option<News>,
         watch: &mut Watch,
     ) {
-        let Quay { net, actors, common, rng, tricks, sites, .. } = self;
+        let Quay { net, actors, common, rng, tricks, sites, tls, .. } = self;
         let Some(actor) = actors.get_mut(ix) else { return };
         let mut shore = Shore {
             at: now,
@@ -260,6 +270,7 @@ impl Quay {
             watch,
             rng,
             tricks: *tricks,
+            tls: tls.as_ref().map(|tls| &tls.shore),
         };
         actor.wake = match &mut actor.who {
             Who::Uploader(uploader) => uploader.run(&mut shore, what),
@@ -346,8 +357,9 @@ impl World {
                 if stopping || !self.quay.options.is_at(host) {
                     return self.quay.net.close(self.now, sock);
                 }
+                let tls = self.quay.tls.as_ref().and_then(|tls| tls.sites.get(host)).cloned();
                 if let Some((process, mut around)) = self.process(host) {
-                    process.land(sock, from, &mut around);
+                    process.land(sock, from, tls.as_ref(), &mut around);
                 }
             }
         }

@@ -450,7 +450,8 @@ impl SimStore {
         self.settle_space(self.clock);
         // Opening makes the ballast whole if there is room.
         self.mem.errand(Errand::Probe);
-        read::recovery(self.mem.ledger())
+        let recovery = read::recovery(self.mem.ledger())?;
+        Ok(Recovery { space: Some(self.mem.space()), ..recovery })
     }
 
     /// The last batch of the ledger.

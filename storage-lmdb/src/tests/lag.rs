@@ -78,6 +78,31 @@ fn rows_wait_until_there_are_many_and_then_go_where_they_belong() {
     assert_eq!(on_disk(dir.path()), (40, 2));
 }
 
+/// A row that was put in its place is there twice until all that was frozen with it is: that needs room.
+#[test]
+fn on_a_full_disk_what_is_frozen_waits_while_what_is_young_is_no_more_than_that() {
+    let dir = memory();
+    let commit = |store: &Lmdb, number: u64, relief: bool| {
+        let mut batch = ids(number, number * 10..number * 10 + 10, 0..0);
+        batch.free_ballast = relief;
+        assert_eq!(store.commit(batch), Ok(()));
+    };
+    let store = Lmdb::at(dir.path());
+    (1..=4).for_each(|number| commit(&store, number, false));
+    (5..=7).for_each(|number| commit(&store, number, true));
+    drop(store);
+    assert_eq!(on_disk(dir.path()), (0, 7), "40 are frozen, 30 wait behind them");
+    let store = Lmdb::at(dir.path());
+    commit(&store, 8, true);
+    drop(store);
+    assert_eq!(on_disk(dir.path()), (20, 8), "memory is bounded all the same");
+    let store = Lmdb::at(dir.path());
+    commit(&store, 9, false);
+    assert_eq!(seen(&*store.snapshot()), expected(10..100));
+    drop(store);
+    assert_eq!(on_disk(dir.path()), (40, 5));
+}
+
 #[test]
 fn what_comes_and_goes_in_between_is_never_put_in_its_place() {
     let dir = memory();

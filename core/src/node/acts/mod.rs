@@ -146,8 +146,8 @@ impl Node {
         };
         if act.action.is_of_peer() {
             if !self.stage.has_room(PEER_ROWS) {
+                // A commit that makes room is an input: nobody has to look again until then.
                 self.acts.queue.push_front((conn, ticket, act));
-                self.more = true;
                 return;
             }
             let Some(site) = site else { return };
