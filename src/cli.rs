@@ -330,15 +330,16 @@ fn reached(global: &Global, socket: Option<PathBuf>) -> Result<PathBuf, Faults> 
     if let Some(socket) = socket {
         return Ok(socket);
     }
-    let faults = match settings(global, &[]) {
+    let faults = match config::load(&file(global)?, &layers(&[])) {
         Ok(settings) => return Ok(settings.admin),
         Err(faults) => faults,
     };
     // A site that runs goes by what it has read before.
     let Some(socket) = faults.socket() else { return Err(faults) };
     if !global.quiet {
-        let text = "The configuration has faults (consign config check)";
-        out::note(&format!("{text}; the site that runs answers."));
+        let code = faults.failure().code;
+        let text = format!("The configuration has faults ({code}: consign config check)");
+        out::note(&format!("{text}; the site at {} is asked.", socket.display()));
     }
     Ok(socket)
 }
