@@ -73,7 +73,7 @@ pub(super) fn text(
     before: Option<(&Status, Duration)>,
     now: SystemTime,
 ) -> String {
-    let up = human::duration(Duration::from_secs(status.up_seconds));
+    let up = human::seconds(status.up_seconds);
     let share = u128::from(status.ledger.used) * 1000 / u128::from(status.ledger.limit.max(1));
     let mut text = format!(
         "{}  {}  {}  up {up}      {} in {} of {}      ledger {}.{} %",

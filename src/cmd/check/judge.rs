@@ -62,7 +62,7 @@ fn site(status: &Status) -> Check {
         let text = "the clock has stepped and nothing expires: consign clock confirm".into();
         return of("site", "", Verdict::Warning, text);
     }
-    let up = human::duration(Duration::from_secs(status.up_seconds));
+    let up = human::seconds(status.up_seconds);
     of("site", "", Verdict::Ok, format!("{} {} answers, up {up}", status.name, status.version))
 }
 

@@ -154,7 +154,7 @@ pub(super) fn of_site(api: Option<&mut Api>, peers: &[PeerConfig]) -> Vec<Check>
 
 /// What a status says of the site's health.
 pub(super) fn of_status(status: &Status) -> Vec<Check> {
-    let up = human::duration(Duration::from_secs(status.up_seconds));
+    let up = human::seconds(status.up_seconds);
     let mut found = vec![Check::ok("site", format!("{} runs, up {up}", status.name))];
     if status.clock_held {
         let text = "the clock has jumped: nothing expires";
