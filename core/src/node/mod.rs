@@ -17,7 +17,7 @@
 //! | `remove`, `evict` | what leaves the ledger, and the record of it |
 //! | `upkeep`, `bounds` | what becomes due by itself: expiry, retention, bounded tables |
 //! | `full` | a full disk |
-//! | `export`, `export_look`, `export_acts` | inbox rules |
+//! | `export`, `export_look`, `export_acts`, `export_stray` | inbox rules |
 //! | `clock` | a clock that has stepped |
 //! | `note` | the node's story, as it is logged and watched |
 //! | `recover`, `reconcile`, `reconfigure` | start-up; another configuration while it runs |
@@ -40,6 +40,7 @@ mod evict;
 mod export;
 mod export_acts;
 mod export_look;
+mod export_stray;
 mod full;
 mod handed;
 mod incoming;
@@ -143,6 +144,7 @@ enum Asked {
     Handed(SiteNo),
     Exports,
     ExportAct,
+    Strays,
     PassBack(ConnId),
     Expiry,
     Oldest(Bounded),
@@ -378,13 +380,9 @@ impl Node {
             (Asked::Handed(site), Rows::Picked(picked)) => {
                 self.handed_read(now, site, picked, as_of);
             }
-            (Asked::Exports, Rows::DueExports { rows, next }) => {
-                self.exports_found(now, rows, next, out);
+            (asked @ (Asked::Exports | Asked::ExportAct | Asked::Strays), body) => {
+                self.exports_read(now, asked, body, as_of, out);
             }
-            (Asked::ExportAct, Rows::SegmentsHere { rows, last, end }) => {
-                self.here_found(now, rows, last, end);
-            }
-            (Asked::ExportAct, Rows::Exports(rows)) => self.retry_found(now, rows, as_of),
             (Asked::PassBack(conn), Rows::PassBack { rows, end }) => {
                 self.pass_back_read(conn, rows, end);
             }
