@@ -101,6 +101,7 @@ pub(crate) fn context() -> AdminContext {
         limits: Limits::default(),
         inbox: Default::default(),
         watch: Default::default(),
+        exporting: Default::default(),
         events: Default::default(),
         meters: Default::default(),
         web_names: vec!["relay.example".into()],

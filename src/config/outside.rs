@@ -45,7 +45,7 @@ pub fn unusable(settings: &Settings) -> Vec<Unusable> {
 }
 
 /// What is wrong with a directory that files are to appear in; it is made where it is missing.
-fn output(dir: &Path) -> Option<String> {
+pub(crate) fn output(dir: &Path) -> Option<String> {
     let there = dir.ancestors().find(|dir| dir.symlink_metadata().is_ok())?;
     let (dir, shown) = (dir.display(), there.display());
     if !there.is_dir() {

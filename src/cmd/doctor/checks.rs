@@ -187,6 +187,16 @@ pub(super) fn of_status(status: &Status) -> Vec<Check> {
         let help = "look at the disk; consign stop, then: consign fsck";
         found.push(Check::warning("ledger", troubles.join("; "), help));
     }
+    let now = SystemTime::now();
+    for rule in &status.inbox {
+        for (what, help) in super::super::inbox::troubles(rule, now) {
+            found.push(Check::warning("inbox", format!("{}: {what}", rule.dir), help));
+        }
+    }
+    for dir in status.watch.iter().filter(|dir| !dir.error.is_empty()) {
+        let help = "it is tried again by itself; consign watch ls";
+        found.push(Check::warning("watch", format!("{}: {}", dir.dir, dir.error), help));
+    }
     let dead: u64 = status.peers.iter().map(|peer| peer.dead.count).sum();
     if dead > 0 {
         let text = human::count(dead, "dead letter");
