@@ -93,7 +93,7 @@ impl InboxStates {
 
     /// Looks at a rule's directory.
     pub(super) fn look(&self, at: usize, rule: &InboxDir) {
-        let wrong = outside::output(&rule.dir);
+        let wrong = outside::closed(&rule.dir);
         self.0.change(at, |state| state.dir_is(wrong));
     }
 

@@ -214,7 +214,7 @@ fn a_file_that_is_no_toml_any_more_does_not_hide_the_site_that_runs() {
         format!("{text}\n= = =\n"),
         "\u{0}".into(),
     ];
-    for (broken, code) in broken.iter().zip(["CN0202"; 4]) {
+    for broken in &broken {
         assert_ne!(*broken, text);
         fs::write(site.config(), broken).expect("written");
         for verb in [&["status"][..], &["ls"], &["peers", "ls"], &["check"]] {
@@ -223,7 +223,7 @@ fn a_file_that_is_no_toml_any_more_does_not_hide_the_site_that_runs() {
             let notes = said(&output.stderr);
             let first = notes.lines().next().unwrap_or_default().to_owned();
             let socket = site.socket().display().to_string();
-            assert!(first.contains(code) && first.contains(&socket), "{verb:?}: {notes}");
+            assert!(first.contains("(CN02") && first.contains(&socket), "{verb:?}: {notes}");
         }
     }
     // Nothing to be told from it, and nothing runs: the file is what is wrong.

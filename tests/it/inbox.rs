@@ -256,7 +256,7 @@ fn a_directory_that_cannot_be_used_is_seen_everywhere_until_it_can() {
         bad("inbox") && bad("watch")
     });
     let text = String::from_utf8_lossy(&beta.run(&["status"]).stdout).into_owned();
-    let line = format!("inbox {}      `inbox.dir` ", into.display());
+    let line = format!("inbox {0}      {0} is no directory, since ", into.display());
     assert!(text.contains(&line), "{text}");
     let check = beta.run(&["check", "--json"]);
     let check: serde_json::Value = serde_json::from_slice(&check.stdout).expect("an object");
@@ -287,7 +287,7 @@ fn a_directory_that_cannot_be_used_is_seen_everywhere_until_it_can() {
     fs::create_dir(&out).expect("made");
     wait::until_true("both to be well", || metrics(1));
     assert_eq!(rule(&beta)["since"], serde_json::Value::Null);
-    let events = beta.json(&["events"]);
+    let events = beta.json(&["events", "--once", "--since", "0"]);
     let of = |kind: &str, code: Option<&str>| {
         let is = |e: &&serde_json::Value| e["kind"] == kind && e["code"].as_str() == code;
         events.iter().filter(is).count()
