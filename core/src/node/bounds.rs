@@ -19,8 +19,8 @@ use crate::time::{Now, UnixMillis};
 /// When bounded tables are looked at, and what was read of them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bounds {
-    /// Tables that are being read.
-    asked: Vec<Bounded>,
+    /// Tables that are being read, and how many rows of each.
+    asked: Vec<(Bounded, usize)>,
     /// Until this batch is durable, a reading of the oldest rows shows what has been dropped already.
     staged: BatchNo,
     /// When dead letters are looked at.
@@ -38,13 +38,22 @@ struct DeadPage {
     full: bool,
 }
 
+/// Rows that are staged for a row that goes.
+const ROWS_EACH: usize = 4;
+/// A batch with room for fewer of them is waited for.
+const FEW: usize = 16;
+
 type DeadRow = (UnixMillis, Seq, SiteNo, Option<Box<Held>>);
 
 impl Bounds {
     /// When the next dead letter may be old enough, if that is known.
     pub fn deadline(&self) -> Option<UnixMillis> {
-        let waits = self.dead.is_none() && !self.asked.contains(&Bounded::Deadletters);
+        let waits = self.dead.is_none() && !self.is_asked(Bounded::Deadletters);
         waits.then_some(self.dead_at)
+    }
+
+    fn is_asked(&self, table: Bounded) -> bool {
+        self.asked.iter().any(|(asked, _)| *asked == table)
     }
 }
 
@@ -58,15 +67,24 @@ impl Node {
             (Bounded::Deadletters, if dead { SLICE } else { 0 }),
         ] {
             let stale = table != Bounded::Deadletters && self.bounds.staged > self.gate.committed();
-            if rows > 0
-                && !stale
-                && self.stage.room(4 * rows)
-                && !self.bounds.asked.contains(&table)
-            {
-                self.bounds.asked.push(table);
+            let rows = self.slice(rows);
+            if rows > 0 && !stale && !self.bounds.is_asked(table) {
+                self.bounds.asked.push((table, rows));
                 self.ask(Asked::Oldest(table), ReadRequest::Oldest(table, rows), out);
             }
         }
+    }
+
+    /// When bounded tables want to be looked at, if there is room for what that stages: what waits for
+    /// room waits for a commit.
+    pub(super) fn bounds_deadline(&self) -> Option<UnixMillis> {
+        self.bounds.deadline().filter(|_| self.slice(SLICE) > 0)
+    }
+
+    /// How many of these rows the staged batch has room for; none at all when it is almost full.
+    fn slice(&self, rows: usize) -> usize {
+        let fit = self.stage.left() / ROWS_EACH;
+        if fit < rows.min(FEW) { 0 } else { rows.min(fit) }
     }
 
     /// How many rows more than it may have a table has now, as far as one slice goes.
@@ -88,12 +106,13 @@ impl Node {
         table: Bounded,
         found: Oldest,
     ) -> bool {
-        self.bounds.asked.retain(|asked| *asked != table);
+        let asked = self.bounds.asked.iter().position(|(asked, _)| *asked == table);
+        let asked = asked.map_or(SLICE, |at| self.bounds.asked.swap_remove(at).1);
         match found {
             Oldest::Audit(numbers) => self.drop_audit(&numbers),
             Oldest::Remembered(oldest) => self.forget_oldest(oldest),
             Oldest::Deadletters(rows) => {
-                let full = rows.len() >= SLICE;
+                let full = rows.len() >= asked;
                 self.bounds.dead = Some(DeadPage { read, as_of, rows: rows.into(), full });
                 return true;
             }
@@ -116,7 +135,7 @@ impl Node {
     }
 
     fn forget_oldest(&mut self, oldest: Vec<(UnixMillis, SegmentId)>) {
-        if !self.stage.room(4 * oldest.len()) {
+        if !self.stage.room(ROWS_EACH * oldest.len()) {
             return;
         }
         for (at, id) in oldest {

@@ -354,7 +354,7 @@ impl Node {
             (Asked::Pairs, Rows::Pairs(rows)) => self.rejudge_pairs(now, rows, as_of),
             (Asked::Recovery, Rows::Recovery(recovery)) => self.rejudge_recovery(now, *recovery),
             (Asked::Segments, Rows::Segments { rows, end }) => {
-                self.segments_read(now, rows, end, out)
+                open = self.segments_read(now, read, (rows, end), out);
             }
             (Asked::Scrub, Rows::Scrub { items, through, end }) => {
                 self.scrub_read(now, items, through, end, out);
@@ -422,6 +422,7 @@ impl Node {
         self.page_receipts(out);
         self.adopt_orphans(now);
         self.relay_met(now);
+        self.close_slice();
         self.retire(now, out);
         self.dial(now, out);
         self.probe(now, out);

@@ -9,11 +9,11 @@ use super::stage::{Intent, Verdict};
 use super::types::{Action, Note};
 use super::{Asked, Mode, Node};
 use crate::code::Cause;
-use crate::id::{BlobNo, Seq, SiteNo};
+use crate::id::{BlobNo, ReadNo, Seq, SiteNo};
 use crate::ledger::Table;
 use crate::ledger::keys;
 use crate::ledger::read::{Held, InflightFound, ReadRequest};
-use crate::ledger::rows::{Loss, SegmentRow, State};
+use crate::ledger::rows::{Body, Loss, SegmentRow, State};
 use crate::limits::SLICE_ROWS;
 use crate::plant::Plant;
 use crate::segment::Destinations;
@@ -62,6 +62,10 @@ pub(super) struct Reconcile {
     after: Option<Seq>,
     slice_end: Option<Seq>,
     last_slice: bool,
+    /// Where the content of the slice's segments was when that was read, in their order.
+    looked: Vec<(Seq, Body)>,
+    /// The read that the rows below are of: it stays open, so that what is staged since counts.
+    read: Option<ReadNo>,
     /// Segments for every peer that were accepted when none was known.
     orphans: VecDeque<(Seq, SegmentRow)>,
     /// Segments that count as relayed by the condition that holds now, and did not by the one before.
@@ -84,6 +88,8 @@ impl Reconcile {
             after: None,
             slice_end: None,
             last_slice: false,
+            looked: Vec::new(),
+            read: None,
             orphans: VecDeque::new(),
             met: VecDeque::new(),
             adopted: false,
@@ -92,14 +98,25 @@ impl Reconcile {
         }
     }
 
-    /// A batch failed that may have had deliveries of orphans in it, or relayed markers: all are looked for
-    /// again.
+    /// A batch failed that may have had deliveries of orphans in it, or relayed markers, and open reads are
+    /// void: all are looked for again.
     pub fn adopted_in_vain(&mut self) {
-        if core::mem::take(&mut self.adopted) {
-            self.orphans.clear();
-            self.met.clear();
-            (self.after, self.phase) = (None, Phase::Read);
+        if core::mem::take(&mut self.adopted) || self.read.is_some() {
+            self.leave_waiting();
         }
+    }
+
+    /// Rows that wait are let go, and looked for again behind the pass under way.
+    fn leave_waiting(&mut self) {
+        self.orphans.clear();
+        self.met.clear();
+        self.read = None;
+        self.once_more = true;
+    }
+
+    /// Whether rows of a slice wait for room in a batch.
+    fn waits(&self) -> bool {
+        !self.orphans.is_empty() || !self.met.is_empty()
     }
 
     /// The first peers are known, and segments that were accepted for every peer wait for them; or another
@@ -111,6 +128,12 @@ impl Reconcile {
     /// The slice under way is void: it is read again.
     pub fn again(&mut self) {
         self.phase = Phase::Read;
+    }
+
+    /// Whether it was there that the store looked for the content of this segment.
+    fn was_looked_for(&self, seq: Seq, body: Body) -> bool {
+        let at = self.looked.binary_search_by_key(&seq, |(of, _)| *of);
+        at.ok().and_then(|at| self.looked.get(at)).is_some_and(|(_, at)| *at == body)
     }
 
     pub fn total(&self) -> u64 {
@@ -171,8 +194,7 @@ impl Node {
     /// One slice of the work behind live traffic, if none is under way.
     pub(super) fn reconcile_slice(&mut self, out: &mut Vec<Action>) {
         let idle = self.reconcile.startup.is_empty()
-            && self.reconcile.orphans.is_empty()
-            && self.reconcile.met.is_empty()
+            && !self.reconcile.waits()
             && matches!(self.mode, Mode::Normal)
             && self.upkeep.has_room();
         if !idle || self.stopping {
@@ -207,13 +229,14 @@ impl Node {
         }
     }
 
+    /// Returns whether the read is still needed.
     pub(super) fn segments_read(
         &mut self,
         now: Now,
-        rows: Vec<(Seq, Option<SegmentRow>)>,
-        end: bool,
+        read: ReadNo,
+        (rows, end): (Vec<(Seq, Option<SegmentRow>)>, bool),
         out: &mut Vec<Action>,
-    ) {
+    ) -> bool {
         self.reconcile.slice_end = rows.last().map(|(seq, _)| *seq).or(self.reconcile.after);
         self.reconcile.last_slice = end;
         self.summary.checked += rows.len() as u64;
@@ -246,10 +269,14 @@ impl Node {
                 }
             }
         }
+        self.reconcile.read = self.reconcile.waits().then_some(read);
         if wanted.is_empty() {
-            return self.slice_done();
+            self.slice_done();
+        } else {
+            self.reconcile.looked = wanted.iter().map(|(seq, body, _)| (*seq, *body)).collect();
+            out.push(Action::Errand(Errand::Check(wanted)));
         }
-        out.push(Action::Errand(Errand::Check(wanted)));
+        self.reconcile.read.is_some()
     }
 
     pub(super) fn checked(&mut self, missing: Vec<Seq>, out: &mut Vec<Action>) {
@@ -274,8 +301,12 @@ impl Node {
             if self.book.is_gone(held.seq) {
                 continue;
             }
-            self.summary.missing += 1;
             let segment = self.book.segment(held.seq).cloned().unwrap_or(held.row);
+            // What was mended since is somewhere else, and the old content is gone for that reason.
+            if !self.reconcile.was_looked_for(held.seq, segment.body) {
+                continue;
+            }
+            self.summary.missing += 1;
             self.lost(held.seq, &segment);
             self.want(held.seq);
             for (site, row) in held.deliveries {
@@ -352,7 +383,7 @@ impl Node {
     /// waited for.
     pub(super) fn relay_met(&mut self, now: Now) {
         while matches!(self.mode, Mode::Normal) && self.stage.room(4) {
-            let Some((seq, row)) = self.reconcile.met.pop_front() else { return };
+            let Some((seq, row)) = self.reconcile.met.pop_front() else { break };
             let mut row = self.book.segment(seq).cloned().unwrap_or(row);
             if self.counts_by_now(&row) && !self.book.is_gone(seq) {
                 self.judge_success(now, seq, &mut row);
@@ -360,6 +391,20 @@ impl Node {
                 self.may_go(now, seq);
                 self.reconcile.adopted = true;
             }
+        }
+    }
+
+    /// The rows of a slice are done with, or are looked for again once there is room: as long as they wait,
+    /// everything that is staged is kept for them.
+    pub(super) fn close_slice(&mut self) {
+        let waits = self.reconcile.waits();
+        if waits && matches!(self.mode, Mode::Normal) {
+            return;
+        }
+        let Some(read) = self.reconcile.read.take() else { return };
+        self.book.closed(read);
+        if waits {
+            self.reconcile.leave_waiting();
         }
     }
 

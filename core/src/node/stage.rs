@@ -209,13 +209,17 @@ impl Stage {
         !self.reserved && self.has_room(rows)
     }
 
+    /// How many rows more fit in, one thing in an empty batch aside.
+    pub fn left(&self) -> usize {
+        let rows = self.most.saturating_sub(self.batch.rows() + self.dirty.len() + 16);
+        if self.room(rows) { rows } else { 0 }
+    }
+
     /// The same for an act, whose turn it is.
     pub fn has_room(&self, rows: usize) -> bool {
-        // One thing has room at any time.
+        // One thing has room at any time. Counters and meta rows come on top when the batch is taken.
         let most = if self.batch.is_empty() { BATCH_ROWS } else { self.most };
-        // Counters and meta rows come on top when the batch is taken.
-        self.batch.rows() + rows + self.dirty.len() + 16 <= most
-            && self.batch.bytes() + (256 << 10) <= BATCH_BYTES
+        self.batch.rows() + rows + self.dirty.len() + 16 <= most && self.has_room_for_act(0)
     }
 
     /// Whether an act of so many bytes fits in, whatever its rows.

@@ -213,7 +213,7 @@ impl Node {
         if self.is_busy_otherwise() {
             return None;
         }
-        let due = [self.upkeep.deadline(self.now.wall), self.bounds.deadline()];
+        let due = [self.upkeep.deadline(self.now.wall), self.bounds_deadline()];
         let due = due.into_iter().flatten().map(|at| self.now.instant_of(at));
         let ahead = self.upkeep.want.filter(|_| self.upkeep.pass.is_none());
         due.chain(ahead.map(|_| self.upkeep.ahead_at)).min()

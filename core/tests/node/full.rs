@@ -183,6 +183,52 @@ fn relief_that_finds_no_room_is_tried_in_smaller_batches_and_all_of_it_comes_thr
     site.audit();
 }
 
+/// Dead letters are due to be looked at, and a batch that was halved has no room for a slice of them:
+/// that waits for a commit, not for the next moment.
+#[test]
+fn a_node_without_room_for_upkeep_waits_for_a_commit() {
+    let mut site = Site::new(&["beta"]);
+    let conn = site.connect("beta", true);
+    site.hello_with(conn, "beta", 256);
+    for n in 0..400 {
+        site.queue(&format!("n{n}"), &["beta"]);
+    }
+    site.settle();
+    let sends = site.sendings();
+    assert_eq!(sends.len(), 256);
+    sends.iter().for_each(|(to, s)| site.outcome(*to, s.offer.transfer, Outcome::Acked));
+    site.turn();
+    for _ in 0..6 {
+        while !site.has_batch() {
+            site.now.mono = site.now.mono.after(Duration::from_secs(6));
+            site.input(Input::Timer);
+            site.turn();
+        }
+        site.commit_by(|store, batch| {
+            store.fail_commit(1, full());
+            store.commit(batch)
+        });
+        site.turn();
+    }
+    while !site.has_batch() {
+        site.now.mono = site.now.mono.after(Duration::from_secs(6));
+        site.input(Input::Timer);
+        site.turn();
+    }
+    // The disk takes its time: until it is done, nothing is there to be done.
+    for _ in 0..20 {
+        let Some(at) = site.turn() else { continue };
+        if site.has_inputs() {
+            continue;
+        }
+        assert!(at > site.now.mono, "it comes again at once, for nothing");
+        site.now.mono = at;
+        site.input(Input::Timer);
+    }
+    site.settle();
+    site.audit();
+}
+
 #[test]
 fn any_other_commit_error_stops_the_process_at_once() {
     let mut site = Site::new(&["beta"]);

@@ -158,6 +158,37 @@ fn what_was_acknowledged_counts_after_a_start_by_another_condition_and_after_a_f
     site.audit();
 }
 
+/// It is found relayed by the new condition in the moment in which the disk is full, and its other ACK
+/// comes before there is room: what was read of it then is old.
+#[test]
+fn what_was_acknowledged_counts_with_what_came_while_the_disk_was_full() {
+    let (mut site, id) = acked_by_one(|_| ());
+    let gamma = site.session("gamma");
+    site.settle();
+    let sent = site.sendings();
+    let client = site.client();
+    site.submit(client, 1, "two", &["beta"], Class::Normal);
+    while !site.has_batch() {
+        site.turn();
+    }
+    let config = Config { success_condition: SuccessCondition::OnePeer, ..site.config.clone() };
+    site.config = config.clone();
+    let config = Some(Box::new(config));
+    site.input(Input::Reconfigure { reload: 0, config, renew: false, reading: None });
+    site.turn();
+    assert!(site.has_inputs(), "segments are read");
+    site.store.fail_commit(1, CommitFault::Full("planted".into()));
+    site.commit();
+    site.turn();
+    site.outcome(gamma, sent[0].1.offer.transfer, Outcome::Acked);
+    site.settle();
+    site.wait(Duration::from_secs(60));
+    let row = site.segment(id).unwrap();
+    assert_eq!((row.required, row.acked), (2, 2));
+    assert!(row.relayed_at.is_some());
+    site.audit();
+}
+
 #[test]
 fn what_counts_as_relayed_stays_so_when_more_is_demanded() {
     let (mut site, id) =

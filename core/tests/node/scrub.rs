@@ -6,10 +6,10 @@ use consign_core::code::{Cause, Refusal};
 use consign_core::id::{BlobNo, ConnId, Handle, SegmentId, TransferNo};
 use consign_core::ledger::rows::*;
 use consign_core::ledger::{Table, keys};
-use consign_core::node::{Input, Note};
+use consign_core::node::{Input, Note, ReconcileSummary};
 use consign_core::segment::{Class, Destinations};
-use consign_core::session::{Broken, Promise, SessionCommand, SessionEvent};
-use consign_core::store::StoreRequest;
+use consign_core::session::{Broken, Outcome, Promise, SessionCommand, SessionEvent};
+use consign_core::store::{StoreFault, StoreRequest};
 use consign_core::wire::Wanted;
 
 use crate::site::{self, Site, findings};
@@ -217,6 +217,19 @@ fn arrives(site: &mut Site, conn: ConnId, transfer: u32, body: &[u8]) -> Vec<Pro
     site.promises().into_iter().map(|(_, promise)| promise).collect()
 }
 
+/// The segment "small" comes from beta as it was wanted, and its body with the offer.
+fn small_arrives(site: &mut Site, conn: ConnId, id: SegmentId) {
+    let body = b"content of small";
+    let to = Destinations::named(vec!["beta".into()]).unwrap();
+    let offer = Site::make_offer("small", body, 5, to);
+    assert_eq!(offer.id, id);
+    let handle = Handle { conn, number: 5 };
+    site.store.request(conn, StoreRequest::Park { handle, data: body.to_vec().into() });
+    let event = SessionEvent::Offered { offer: Box::new(offer), body: Some(handle) };
+    site.input(Input::Session(conn, event));
+    site.settle();
+}
+
 #[test]
 fn damaged_content_is_fetched_again_from_whoever_gave_it() {
     let mut site = Site::new(&["beta", "gamma"]);
@@ -267,7 +280,7 @@ fn a_small_segment_is_fetched_again_from_a_peer_that_has_acked_it() {
     site.settle();
     let id = site.queue("small", &["beta"]);
     let (conn, sending) = site.sendings().pop().unwrap();
-    site.outcome(conn, sending.offer.transfer, consign_core::session::Outcome::Acked);
+    site.outcome(conn, sending.offer.transfer, Outcome::Acked);
     site.settle();
     rot(&mut site, id);
     site.wait(DAY);
@@ -280,16 +293,7 @@ fn a_small_segment_is_fetched_again_from_a_peer_that_has_acked_it() {
         }
         _ => beta,
     };
-    // The body rides with the offer.
-    let body = b"content of small";
-    let offer =
-        Site::make_offer("small", body, 5, Destinations::named(vec!["beta".into()]).unwrap());
-    assert_eq!(offer.id, id);
-    let handle = Handle { conn: beta, number: 5 };
-    site.store.request(beta, StoreRequest::Park { handle, data: body.to_vec().into() });
-    let event = SessionEvent::Offered { offer: Box::new(offer), body: Some(handle) };
-    site.input(Input::Session(beta, event));
-    site.settle();
+    small_arrives(&mut site, beta, id);
     assert_eq!(site.segment(id).unwrap().loss, None);
     assert_eq!(site.delivery(id, "beta").unwrap().state, State::Acked, "as it was");
     assert_eq!(site.store.rows(Table::Bodies), 1);
@@ -361,7 +365,7 @@ fn wrong_content_changes_nothing_and_another_peer_is_asked() {
     site.session("gamma");
     site.settle();
     let (conn, sending) = site.sendings().pop().unwrap();
-    site.outcome(conn, sending.offer.transfer, consign_core::session::Outcome::Acked);
+    site.outcome(conn, sending.offer.transfer, Outcome::Acked);
     site.settle();
     site.store.plant_file(blob, b"large c0ntent");
     site.wait(DAY);
@@ -419,7 +423,7 @@ fn content_is_offered_only_to_those_who_gave_it_or_got_it() {
         site.settle();
         let (conn, sending) = site.sendings().pop().expect("it gave it, so it gets it back");
         assert_eq!((conn, sending.offer.id), (beta, id));
-        site.outcome(conn, sending.offer.transfer, consign_core::session::Outcome::Acked);
+        site.outcome(conn, sending.offer.transfer, Outcome::Acked);
         site.take_told(gamma);
         site.input(Input::Session(gamma, want(what)));
         site.settle();
@@ -429,7 +433,7 @@ fn content_is_offered_only_to_those_who_gave_it_or_got_it() {
         });
         assert!(refused && site.sendings().is_empty(), "{told:?}");
     }
-    site.outcome(gamma, attempt[0].1.offer.transfer, consign_core::session::Outcome::Acked);
+    site.outcome(gamma, attempt[0].1.offer.transfer, Outcome::Acked);
     site.settle();
     site.input(Input::Session(gamma, want(Wanted::Segment(id))));
     site.settle();
@@ -438,4 +442,53 @@ fn content_is_offered_only_to_those_who_gave_it_or_got_it() {
     site.settle();
     assert!(site.sendings().is_empty());
     site.audit();
+}
+
+fn summary(site: &Site) -> ReconcileSummary {
+    let told = site.notes.iter().find_map(|note| match note {
+        Note::Reconciled(summary) => Some(*summary),
+        _ => None,
+    });
+    told.expect("the start is over")
+}
+
+/// A small segment that beta has, and whose content could not be read when it went to gamma.
+fn doubted(site: &mut Site) -> SegmentId {
+    let id = site.queue("small", &["beta", "gamma"]);
+    for (peer, outcome) in [
+        ("beta", Outcome::Acked),
+        ("gamma", Outcome::Unreadable(StoreFault::Io("input/output error".into()))),
+    ] {
+        site.session(peer);
+        site.settle();
+        let (conn, sending) = site.sendings().pop().unwrap();
+        site.outcome(conn, sending.offer.transfer, outcome);
+        site.settle();
+    }
+    assert_eq!(site.segment(id).unwrap().loss, Some(Loss::Doubted));
+    id
+}
+
+#[test]
+fn what_was_mended_while_the_start_looked_is_not_given_up() {
+    let mut site = Site::new(&["beta", "gamma"]);
+    site.settle();
+    let id = doubted(&mut site);
+    let before = body_of(&site, id);
+    let mut site = site.restart();
+    site.hold_checks = true;
+    site.settle();
+    let beta = site.session("beta");
+    site.settle();
+    assert_eq!(wants(&mut site, beta).len(), 1);
+    small_arrives(&mut site, beta, id);
+    let row = site.segment(id).unwrap();
+    assert_eq!(row.loss, None, "it is mended");
+    assert_ne!(row.body, before, "the old content went when the new one came");
+    site.let_go();
+    site.settle();
+    assert_eq!(site.segment(id).unwrap().loss, None, "content that is there is given up");
+    assert_eq!(site.pump.node().status(site.now).scrub.damaged, 0);
+    assert_eq!(summary(&site).missing, 0);
+    assert_eq!(findings(&site.store), []);
 }

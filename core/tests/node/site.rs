@@ -55,6 +55,8 @@ pub struct Site {
     pub hold_due: bool,
     /// Whether looks at the oldest rows of a table wait until the test lets them go.
     pub hold_oldest: bool,
+    /// Whether the start's looks at content wait until the test lets them go.
+    pub hold_checks: bool,
     /// The content folder whose sweep is left to the test.
     pub hold_sweep: Option<u8>,
     /// Removals of files that fail.
@@ -105,6 +107,7 @@ impl Site {
             drained: false,
             looks: 0,
             hold_due: false,
+            hold_checks: false,
             hold_oldest: false,
             hold_sweep: None,
             fail_unlinks: 0,
@@ -157,6 +160,9 @@ impl Site {
                 let result = Err(StoreFault::Io("input/output error".into()));
                 self.inbox.push_back(Input::Unlinked { blob, result });
             }
+            Action::Errand(Errand::Check(_)) if self.hold_checks => {
+                self.looks_held.push(action);
+            }
             Action::Errand(errand) => {
                 self.looks += u64::from(errand == Errand::Probe);
                 self.inbox.extend(self.store.errand(errand));
@@ -200,7 +206,7 @@ impl Site {
 
     /// Answers that were held back arrive, and looks that were are made.
     pub fn let_go(&mut self) {
-        self.hold_due = false;
+        (self.hold_due, self.hold_checks) = (false, false);
         self.inbox.extend(self.held.drain(..));
         self.hold_oldest = false;
         for look in std::mem::take(&mut self.looks_held) {

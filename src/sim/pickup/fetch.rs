@@ -55,8 +55,18 @@ pub(super) enum Kind {
     Unknown,
     /// With a signature that is not right.
     Forged,
-    /// The bytes of an earlier request once more.
-    Replayed,
+}
+
+impl Kind {
+    /// Whether the documents name this refusal for such a fetch: the first time, and when its bytes come
+    /// once more (before the nonce of the first is durable the token is judged again).
+    pub fn may_be_refused(self, status: u16) -> bool {
+        match status {
+            401 | 404 | 408 | 409 | 410 | 429 | 500 | 503 => true,
+            403 => self == Kind::Foreign,
+            _ => false,
+        }
+    }
 }
 
 /// How far it is.
@@ -73,6 +83,8 @@ pub(super) enum Step {
 #[derive(Debug)]
 pub(super) struct Fetch {
     pub kind: Kind,
+    /// The bytes of an earlier request of this kind once more.
+    pub again: bool,
     pub notice: Notice,
     /// `Range: bytes=N-`.
     pub from: Option<u64>,
@@ -95,6 +107,7 @@ impl Fetch {
         let at = shore.rng.below(notice.size.max(1)) as usize;
         Fetch {
             kind,
+            again: false,
             notice,
             from,
             claim: None,
@@ -111,7 +124,8 @@ impl Fetch {
 
     /// The same bytes as an earlier request.
     pub fn replay(earlier: &Fetch, shore: &mut Shore<'_>) -> Fetch {
-        let mut again = Fetch::dial(Kind::Replayed, earlier.notice.clone(), earlier.from, shore);
+        let mut again = Fetch::dial(earlier.kind, earlier.notice.clone(), earlier.from, shore);
+        again.again = true;
         (again.asked, again.claim) = (earlier.asked.clone(), earlier.claim.clone());
         again
     }
@@ -153,7 +167,7 @@ impl Fetch {
             Some(claim) => claim,
             None => sign(shore, signer, "/buffer/fetch"),
         };
-        if self.kind == Kind::Forged {
+        if self.kind == Kind::Forged && !self.again {
             let bit = shore.rng.below(512) as usize;
             claim.signature[bit / 8] ^= 1 << (bit % 8);
         }
@@ -165,7 +179,7 @@ impl Fetch {
         let mut bytes = Vec::new();
         let target = ("GET", "/buffer/fetch");
         request(&mut self.http, shore, target, &fields, Payload::Empty, &mut bytes);
-        if self.kind == Kind::Replayed {
+        if self.again {
             bytes = std::mem::take(&mut self.asked);
         }
         self.line.out().extend_from_slice(&bytes);
@@ -195,5 +209,19 @@ impl Fetch {
 
     pub fn close(&mut self, shore: &mut Shore<'_>) {
         self.line.close(shore);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Kind;
+
+    #[test]
+    fn only_a_token_of_another_node_is_forbidden() {
+        let kinds = [Kind::Honest, Kind::Race, Kind::Foreign, Kind::Unknown, Kind::Forged];
+        for kind in kinds {
+            assert_eq!(kind.may_be_refused(403), kind == Kind::Foreign, "{kind:?}");
+            assert!(kind.may_be_refused(409) && !kind.may_be_refused(400), "{kind:?}");
+        }
     }
 }

@@ -307,15 +307,15 @@ impl Keeper {
         if let Some(claim) = &fetch.claim {
             self.signed(claim, fetch.kind == Kind::Forged, status, shore);
         }
-        if fetch.kind != Kind::Replayed && shore.rng.chance(shore.tricks.forged) {
+        if !fetch.again && shore.rng.chance(shore.tricks.forged) {
             let again = Fetch::replay(&fetch, shore);
             self.fetches.push(again);
         }
         match (status, fetch.kind) {
             (200 | 206, _) => self.served(fetch, whole, shore),
             // The session may be of the key before, and the new one was enrolled in a batch that is lost.
-            (401, Kind::Honest) => shore.not_known(),
-            (401 | 404 | 408 | 409 | 410 | 429 | 500 | 503, _) | (403, Kind::Foreign) => {}
+            (401, Kind::Honest) if !fetch.again => shore.not_known(),
+            (status, kind) if kind.may_be_refused(status) => {}
             (_, kind) => {
                 let text = String::from_utf8_lossy(&fetch.data);
                 shore.see(&Sight::Odd(format!("a fetch ({kind:?}) is answered {status} {text}")));

@@ -5,14 +5,14 @@ use consign_core::id::Seq;
 use consign_core::ledger::keys_upkeep::ExpiryKind;
 use consign_core::ledger::rows::{Body, MetaName, State};
 use consign_core::ledger::rows_upkeep::AuditRow;
-use consign_core::ledger::{keys, keys_upkeep};
+use consign_core::ledger::{Table, keys, keys_upkeep};
 use consign_core::session::Accepted;
 use consign_core::time::UnixMillis;
 
-use super::play::{A, Draft, NAMES, PEER, Play, START, id, id_of};
+use super::play::{A, Draft, Line, NAMES, PEER, Play, START, id, id_of};
 use crate::sim::audit::disk::due_key;
 use crate::sim::audit::rows::{Inline, Name, Row};
-use crate::sim::seen::Seen;
+use crate::sim::seen::{Damage, Seen};
 
 const ONE: Seq = Seq(1);
 /// When its time is over.
@@ -141,6 +141,31 @@ fn what_an_operator_gives_up_may_expire_in_the_same_batch() {
             false => assert!(
                 broken.is_some_and(|(i, text)| i == "I2" && text.contains("nothing says so"))
             ),
+        }
+    }
+}
+
+#[test]
+fn a_delivery_is_left_behind_only_where_its_row_was_destroyed() {
+    for destroyed in [true, false] {
+        let mut play = Play::new();
+        play.dead();
+        if destroyed {
+            let key = keys::delivery(ONE, PEER).to_vec();
+            play.see(A, &Seen::Damaged(Damage::Row(Table::Deliveries, key)));
+        }
+        play.see(A, &Seen::Operated("release"));
+        let delivery = |line: &Line| matches!(line, Line::Del(Name::Delivery(..)));
+        let draft = play.expired(true).without(delivery);
+        // It is counted as before.
+        play.count(A, None, Some(State::Deadletter), play.books[A].rows[&ONE].size);
+        play.commit(A, draft);
+        let broken = play.broken.map(|v| (v.invariant, v.text));
+        match destroyed {
+            true => assert_eq!(broken, None),
+            false => {
+                assert!(broken.is_some_and(|(i, text)| i == "I2" && text.contains("not kept")))
+            }
         }
     }
 }
