@@ -62,7 +62,8 @@ impl Node {
                 self.here_found(now, rows, last, end);
             }
             (Asked::ExportAct, Rows::Exports(rows)) => self.retry_found(now, rows, as_of),
-            (Asked::Strays, body) => self.strays_read(now, body, out),
+            (Asked::Strays, Rows::Rows { rows, next }) => self.stray_page(&rows, next, out),
+            (Asked::Strays, Rows::Kept(kept)) => self.strays_found(now, kept),
             (asked, body) => unreachable!("{asked:?} was answered by {body:?}"),
         }
     }

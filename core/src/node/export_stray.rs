@@ -14,7 +14,7 @@ use super::types::Action;
 use super::{Asked, Mode, Node};
 use crate::id::{BatchNo, Seq};
 use crate::ledger::keys_upkeep::{self, RuleId, parse_export};
-use crate::ledger::read::{Answer as Rows, Kept, ReadRequest};
+use crate::ledger::read::{Kept, ReadRequest};
 use crate::ledger::read_scrub::RawRow;
 use crate::ledger::rows_upkeep::{ExportRow, ExportState};
 use crate::ledger::{Table, codec};
@@ -98,16 +98,8 @@ impl Node {
         self.export_rows() + 3
     }
 
-    /// A page has come, or the segments of one.
-    pub(super) fn strays_read(&mut self, now: Now, body: Rows, out: &mut Vec<Action>) {
-        match body {
-            Rows::Rows { rows, next } => self.stray_page(&rows, next, out),
-            Rows::Kept(kept) => self.strays_found(now, kept),
-            body => unreachable!("strays were answered by {body:?}"),
-        }
-    }
-
-    fn stray_page(
+    /// A page has come.
+    pub(super) fn stray_page(
         &mut self,
         rows: &[(RawRow, RawRow)],
         next: Option<RawRow>,
@@ -142,7 +134,8 @@ impl Node {
         self.ask(Asked::Strays, ReadRequest::Kept(seqs.into_iter().collect()), out);
     }
 
-    fn strays_found(&mut self, now: Now, kept: Vec<Option<Kept>>) {
+    /// The segments of a page have come.
+    pub(super) fn strays_found(&mut self, now: Now, kept: Vec<Option<Kept>>) {
         self.exports.strays.reading = false;
         self.more = true;
         let page = core::mem::take(&mut self.exports.strays.page);
