@@ -78,8 +78,16 @@ pub(crate) fn file(base: &Path, path: &Path) -> Result<OwnedFd, Errno> {
     let (name, dirs) = parts.split_last().ok_or(Errno::INVAL)?;
     let base = rustix::fs::open(base, DIRECTORY, Mode::empty())?;
     let dir = walk(&base, dirs, false)?.ok_or(Errno::NOENT)?;
+    file_in(&dir, name)
+}
+
+/// Opens a file within a directory: no link is followed, and a pipe put there meanwhile holds nobody up.
+///
+/// # Errors
+/// Those of the system; `LOOP` when it is a link.
+pub(crate) fn file_in(dir: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    rustix::fs::openat(&dir, *name, flags, Mode::empty())
+    rustix::fs::openat(dir, name, flags, Mode::empty())
 }
 
 /// What stands under a name.

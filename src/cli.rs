@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
+use clap_complete::engine::ArgValueCandidates;
+
 use crate::cmd;
 use crate::config::{self, Faults, Layers, Settings};
 use crate::contexts::{self, Said};
@@ -37,7 +39,7 @@ struct Flags {
     #[arg(short, long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Name of a configuration, as `consign context` keeps it [default: $CONSIGN_CONTEXT]
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(long, global = true, value_name = "NAME", add = ArgValueCandidates::new(contexts::candidates))]
     context: Option<String>,
     /// Socket of the running site [default: listen.admin of the configuration]
     #[arg(long, global = true, value_name = "PATH", env = "CONSIGN_SOCKET")]
@@ -168,6 +170,14 @@ enum Command {
 #[must_use]
 pub fn command() -> clap::Command {
     Cli::command()
+}
+
+/// Answers a shell that asks what may come next on a command line, and ends; returns where none does.
+pub fn complete() {
+    clap_complete::CompleteEnv::with_factory(command)
+        .var(cmd::pages::ASKED)
+        .bin("consign")
+        .complete();
 }
 
 /// What can go wrong with a command.
@@ -330,15 +340,16 @@ fn reached(global: &Global, socket: Option<PathBuf>) -> Result<PathBuf, Faults> 
     if let Some(socket) = socket {
         return Ok(socket);
     }
-    let faults = match settings(global, &[]) {
+    let faults = match config::load(&file(global)?, &layers(&[])) {
         Ok(settings) => return Ok(settings.admin),
         Err(faults) => faults,
     };
     // A site that runs goes by what it has read before.
     let Some(socket) = faults.socket() else { return Err(faults) };
     if !global.quiet {
-        let text = "The configuration has faults (consign config check)";
-        out::note(&format!("{text}; the site that runs answers."));
+        let code = faults.failure().code;
+        let text = format!("The configuration has faults ({code}: consign config check)");
+        out::note(&format!("{text}; the site at {} is asked.", socket.display()));
     }
     Ok(socket)
 }

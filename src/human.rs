@@ -46,6 +46,15 @@ pub fn duration(time: Duration) -> String {
     }
 }
 
+/// A duration of which whole seconds are known: `0 s`, `41 s`, then as [`duration`] says it.
+#[must_use]
+pub fn seconds(seconds: u64) -> String {
+    match seconds {
+        0..10 => format!("{seconds} s"),
+        _ => duration(Duration::from_secs(seconds)),
+    }
+}
+
 /// How long ago an RFC 3339 time was: `12 s ago`; as it is when it cannot be read.
 #[must_use]
 pub fn ago(time: &str, now: SystemTime) -> String {
@@ -201,6 +210,14 @@ mod tests {
         ];
         for (ms, text) in table {
             assert_eq!(duration(Duration::from_millis(ms)), text, "{ms}");
+        }
+    }
+
+    #[test]
+    fn whole_seconds_have_no_parts() {
+        let table = [(0, "0 s"), (1, "1 s"), (9, "9 s"), (10, "10 s"), (360, "6 min")];
+        for (given, text) in table {
+            assert_eq!(seconds(given), text);
         }
     }
 

@@ -27,4 +27,5 @@ pub mod schemas;
 pub mod service;
 pub mod sim;
 pub mod tls;
+pub mod trouble;
 pub mod watch;

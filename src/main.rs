@@ -12,6 +12,7 @@ fn main() -> ExitCode {
         }
         usual(info);
     }));
+    consign::cli::complete();
     let exit = consign::cli::run(std::env::args_os().collect());
     ExitCode::from(exit as u8)
 }

@@ -82,26 +82,30 @@ impl Word {
 
 /// The beginning of a segment id: 6 to 64 hex digits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IdPrefix(String);
+pub struct IdPrefix {
+    digits: String,
+    /// Whether segments that have lost their content are looked for too: no id leads to them.
+    pub(super) lost: bool,
+}
 
 impl IdPrefix {
     /// Reads it, either case.
     #[must_use]
     pub fn parse(text: &str) -> Option<IdPrefix> {
         let good = (6..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit());
-        good.then(|| IdPrefix(text.to_ascii_lowercase()))
+        good.then(|| IdPrefix { digits: text.to_ascii_lowercase(), lost: false })
     }
 
     /// The digits, lower case.
     #[must_use]
     pub fn digits(&self) -> &str {
-        &self.0
+        &self.digits
     }
 
     /// The smallest key it can be the beginning of.
     pub(super) fn first_key(&self) -> Vec<u8> {
         let digit = |d: u8| char::from(d).to_digit(16).unwrap_or(0) as u8;
-        self.0
+        self.digits
             .as_bytes()
             .chunks(2)
             .map(|pair| (digit(pair[0]) << 4) | pair.get(1).map_or(0, |d| digit(*d)))
@@ -206,7 +210,7 @@ pub fn find(snapshot: &dyn Snapshot, prefix: &IdPrefix) -> Result<One<Seq>, Stor
         }
         found.len() < 5
     })?;
-    if found.is_empty() && bad.is_none() {
+    if found.is_empty() && bad.is_none() && prefix.lost {
         found = lost(snapshot, prefix)?;
     }
     match (found.as_slice(), bad) {
@@ -218,7 +222,7 @@ pub fn find(snapshot: &dyn Snapshot, prefix: &IdPrefix) -> Result<One<Seq>, Stor
 }
 
 /// Segments whose content is gone: no id leads to them, so that it can be taken anew, and yet they are held.
-/// They are rare, and looked for only when nothing else is found.
+/// They are rare, and looked for only when nothing else is found and the node knows of any.
 fn lost(snapshot: &dyn Snapshot, prefix: &IdPrefix) -> Result<Vec<(SegmentId, Seq)>, StoreFault> {
     let (mut found, mut rows) = (Vec::new(), 0);
     snapshot.scan(Table::Segments, &[], &mut |key, value| {

@@ -1,11 +1,12 @@
 //! What Prometheus reads: text format 0.0.4, base units, every series there from the start. Labels are
-//! peers of the configuration and words of tables, so their number is bounded. docs/METRICS.md tells every
+//! peers and directories of the configuration and words of tables, so their number is bounded. docs/METRICS.md tells every
 //! family; counters begin at 0 with the process.
 
 mod page;
 mod peers;
 mod pickup;
 mod process;
+mod rules;
 mod served;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ pub(super) fn text(status: &Status, context: &AdminContext) -> String {
     refusals(&mut page, status);
     peers::peers(&mut page, status, context);
     deliveries(&mut page, status);
+    rules::rules(&mut page, &context.inbox_now(status), &context.watch.all());
     pickup::pickup(&mut page, &status.pickup, &status.tallied);
     served::served(&mut page, context);
     process::process(&mut page);

@@ -79,6 +79,7 @@ use consign_core::http::Limits;
 use consign_core::ledger::keys_upkeep::RuleId;
 
 use crate::events::Events;
+use crate::inbox::InboxStates;
 use crate::meters::Meters;
 use crate::page::links::Links;
 use crate::watch::WatchStates;
@@ -109,6 +110,8 @@ pub struct AdminContext {
     pub inbox: BTreeMap<RuleId, (String, String)>,
     /// How watched directories are doing.
     pub watch: WatchStates,
+    /// How inbox rules are doing.
+    pub exporting: InboxStates,
     /// What has happened lately.
     pub events: Events,
     /// What the process counts.
@@ -121,6 +124,17 @@ pub struct AdminContext {
     pub links: Links,
     /// Sites that knocked and are not known.
     pub strangers: Strangers,
+}
+
+impl AdminContext {
+    /// How inbox rules are doing, in the order of the configuration.
+    fn inbox_now(&self, node: &consign_core::node::Status) -> Vec<shapes::Inbox> {
+        let of = |state: crate::inbox::InboxState| {
+            let failed = node.given_up.get(&state.id).copied().unwrap_or_default();
+            shapes::Inbox::of(state, failed)
+        };
+        self.exporting.all().into_iter().map(of).collect()
+    }
 }
 
 /// Makes the sessions of local connections. A connection with a user id is the admin socket's, one

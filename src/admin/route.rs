@@ -99,6 +99,18 @@ fn enter(request: &Request) -> Result<Route, No> {
     code.map(Route::Enter).ok_or_else(No::of_code)
 }
 
+impl Route {
+    /// The id of the one segment that it is about.
+    pub(super) fn id_mut(&mut self) -> Option<&mut IdPrefix> {
+        match self {
+            Route::Show(id) | Route::Content(id) | Route::ExportRetry(id) | Route::Assured(id) => {
+                Some(id)
+            }
+            _ => None,
+        }
+    }
+}
+
 fn prefix(id: &str) -> Result<IdPrefix, No> {
     IdPrefix::parse(id).ok_or_else(|| {
         No::new(400, "invalid_id", format!("{id:?} is not 6 to 64 hex digits of a segment id"))

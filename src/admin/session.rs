@@ -5,6 +5,7 @@ mod answer;
 mod begin;
 mod events;
 mod heard;
+mod lost;
 mod page;
 mod pickup;
 mod ping;
@@ -292,10 +293,7 @@ impl AdminSession {
                 return;
             }
         };
-        let bytes = match answer {
-            Ok(bytes) => bytes,
-            Err(fault) => return self.refuse(now, &No::of_store(&fault), out),
-        };
+        let Some((route, bytes)) = self.last_word(now, route, answer, out) else { return };
         match route {
             Route::Show(_) => match found::<Segment>(&bytes) {
                 Err(no) => self.refuse(now, &no, out),

@@ -22,7 +22,9 @@ mod pending;
 mod small;
 
 pub use pending::{PendingPeer, PendingPeers};
-pub use small::{Clock, PageEntered, PageLink, Ping, Refused, RefusedItem, Scrub, Stopping, Watch};
+pub use small::{
+    Clock, Inbox, PageEntered, PageLink, Ping, Refused, RefusedItem, Scrub, Stopping, Watch,
+};
 
 /// What became of a submission.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -236,6 +238,9 @@ pub struct Status {
     /// Watched directories.
     #[serde(default)]
     pub watch: Vec<Watch>,
+    /// Inbox rules.
+    #[serde(default)]
+    pub inbox: Vec<Inbox>,
     /// The last reading of the configuration.
     #[serde(default)]
     pub reload: LastReload,
@@ -430,6 +435,7 @@ impl Status {
             },
             peers: node.peers.iter().map(Peer::of).collect(),
             watch: context.watch.all().into_iter().map(Watch::of).collect(),
+            inbox: context.inbox_now(node),
             log: Logged::of(node, context),
             reload: context.reloads.last(),
             certificates,

@@ -101,6 +101,7 @@ pub(crate) fn context() -> AdminContext {
         limits: Limits::default(),
         inbox: Default::default(),
         watch: Default::default(),
+        exporting: Default::default(),
         events: Default::default(),
         meters: Default::default(),
         web_names: vec!["relay.example".into()],
@@ -176,12 +177,21 @@ impl Site {
     }
 
     pub(crate) fn with(config: Config, make: &MakeSession, uid: Option<u32>) -> Site {
-        let mut store = MemStore::new();
+        Site::on(MemStore::new(), config, make, uid)
+    }
+
+    /// A site that starts on what a store holds.
+    pub(crate) fn on(
+        mut store: MemStore,
+        config: Config,
+        make: &MakeSession,
+        uid: Option<u32>,
+    ) -> Site {
         store.set_capacity(1 << 40);
         let now = Now { mono: Instant::ZERO, wall: UnixMillis(1_796_064_245_000) };
         let Ok(Answer::Recovery(recovery)) = store.read(&ReadRequest::Recovery).map(|r| r.body)
         else {
-            panic!("an empty store is read")
+            panic!("the store is read")
         };
         let node = Node::recover(config, *recovery, now).expect("a good configuration");
         let info = ConnInfo { conn: CONN, remote: "test".into(), uid, identity: None };

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCandidates;
 use consign_core::segment::is_site_name;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -44,7 +45,7 @@ pub struct AddArgs {
 #[derive(Args, Clone, Debug)]
 pub struct UseArgs {
     /// The name
-    #[arg(value_parser = name, required_unless_present = "none")]
+    #[arg(value_parser = name, required_unless_present = "none", add = known())]
     name: Option<String>,
     /// Uses none any more
     #[arg(long, conflicts_with = "name")]
@@ -55,8 +56,13 @@ pub struct UseArgs {
 #[derive(Args, Clone, Debug)]
 pub struct RmArgs {
     /// The names; all of them or, if one is unknown, none
-    #[arg(value_name = "NAME", value_parser = name, required = true)]
+    #[arg(value_name = "NAME", value_parser = name, required = true, add = known())]
     names: Vec<String>,
+}
+
+/// Names there are, for shells that ask.
+fn known() -> ArgValueCandidates {
+    ArgValueCandidates::new(contexts::candidates)
 }
 
 fn name(text: &str) -> Result<String, String> {

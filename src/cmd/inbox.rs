@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use super::ls::short;
 use super::screen::{Progress, Screen, standard};
 use crate::admin::exports::{Done, Export, Exports};
+use crate::admin::shapes::Inbox;
 use crate::client::Api;
 use crate::exit::{Exit, Failure, Global};
 use crate::human::{self, Align};
@@ -53,6 +54,22 @@ pub fn run(args: InboxArgs, global: &Global, socket: &Path) -> Result<Exit, Fail
             What::Run => act("/v1/exports/run", "begun", &mut api, screen),
         }
     })
+}
+
+/// What is wrong with a rule, and what to do about it.
+pub(super) fn troubles(rule: &Inbox, now: SystemTime) -> Vec<(String, &'static str)> {
+    let mut found = Vec::new();
+    if !rule.error.is_empty() {
+        let since = rule.since.as_ref().map(|at| format!(", since {}", human::ago(at, now)));
+        let since = since.as_deref().unwrap_or_default().trim_end_matches(" ago");
+        let help = "it goes on by itself once that is over; consign inbox ls";
+        found.push((format!("{}{since}", rule.error), help));
+    }
+    if rule.failed > 0 {
+        let help = "consign inbox ls, then consign inbox retry ID";
+        found.push((format!("{} given up", human::count(rule.failed, "export")), help));
+    }
+    found
 }
 
 fn act(target: &str, word: &str, api: &mut Api, screen: &mut Screen<'_>) -> Result<Exit, Failure> {
@@ -138,6 +155,20 @@ fn row(export: &Export, now: SystemTime) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn troubles_of_a_rule_say_since_when_and_what_helps() {
+        let now = human::moment("2026-11-30T18:44:05.000Z").unwrap();
+        assert_eq!(troubles(&Inbox::default(), now), []);
+        let rule = Inbox {
+            error: "no space".into(),
+            since: Some("2026-11-30T18:43:53.000Z".into()),
+            failed: 1,
+            ..Inbox::default()
+        };
+        let said: Vec<String> = troubles(&rule, now).into_iter().map(|(text, _)| text).collect();
+        assert_eq!(said, ["no space, since 12 s", "1 export given up"]);
+    }
 
     #[test]
     fn a_line_says_what_failed_and_what_the_command_said_last() {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Command};
 use clap_complete::Shell;
+use clap_complete::env::Shells;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +18,13 @@ pub struct CompletionsArgs {
     /// The shell
     #[arg(value_enum)]
     pub shell: Shell,
+    /// Has the shell ask consign each time, so that names of contexts are completed too; make it anew with each version
+    #[arg(long)]
+    pub live: bool,
 }
+
+/// The variable by which a shell asks what may come next.
+pub(crate) const ASKED: &str = "CONSIGN_COMPLETE";
 
 /// Writes manual pages, one for each command.
 #[derive(Args, Clone, Debug)]
@@ -51,9 +58,27 @@ pub fn completions(
     mut command: Command,
 ) -> Result<Exit, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut command, "consign", &mut script);
+    if args.live {
+        live(args.shell, &mut script)?;
+    } else {
+        clap_complete::generate(args.shell, &mut command, "consign", &mut script);
+    }
     standard(global, |screen| screen.line(String::from_utf8_lossy(&script).trim_end()));
     Ok(Exit::Done)
+}
+
+/// What has a shell ask the `consign` that it finds.
+fn live(shell: Shell, script: &mut Vec<u8>) -> Result<(), Failure> {
+    let shells = Shells::builtins();
+    let name = shell.to_string();
+    let failed = |why: String| {
+        Failure::new(Exit::Failed, "CN0406", format!("no live completion for {name}: {why}"))
+    };
+    let completer = shells.completer(&name).ok_or_else(|| failed("it is not known".into()))?;
+    let (consign, script) = ("consign", script);
+    completer
+        .write_registration(ASKED, consign, consign, consign, script)
+        .map_err(|e| failed(e.to_string()))
 }
 
 /// Runs `man`.
@@ -101,6 +126,16 @@ fn cannot(path: &Path, e: &std::io::Error) -> Failure {
 mod tests {
     use super::*;
     use crate::cmd::screen::said;
+
+    #[test]
+    fn every_shell_can_ask() {
+        for shell in <Shell as clap::ValueEnum>::value_variants() {
+            let mut script = Vec::new();
+            live(*shell, &mut script).unwrap();
+            let script = String::from_utf8(script).unwrap();
+            assert!(script.contains(ASKED) && script.contains("consign"), "{shell}: {script}");
+        }
+    }
 
     #[test]
     fn every_command_has_a_page() {

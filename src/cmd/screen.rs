@@ -15,6 +15,7 @@ pub(super) struct Screen<'a> {
     note: &'a mut dyn FnMut(&str),
     json: bool,
     quiet: bool,
+    verbose: bool,
 }
 
 /// The process's own standard output and error.
@@ -29,7 +30,8 @@ impl<'a> Screen<'a> {
         note: &'a mut dyn FnMut(&str),
         global: &Global,
     ) -> Screen<'a> {
-        Screen { line, note, json: global.json, quiet: global.quiet }
+        let verbose = global.verbose > 0;
+        Screen { line, note, json: global.json, quiet: global.quiet, verbose }
     }
 
     pub(super) fn is_json(&self) -> bool {
@@ -69,6 +71,13 @@ impl<'a> Screen<'a> {
         }
     }
 
+    /// Something for those who asked to be told more.
+    pub(super) fn more(&mut self, text: &str) {
+        if self.verbose {
+            self.note(text);
+        }
+    }
+
     /// What is wrong, in words that somebody else has chosen; said however quiet one is.
     pub(super) fn problem(&mut self, text: &str) {
         (self.note)(text);
@@ -99,7 +108,8 @@ pub(super) fn said<T>(json: bool, run: impl FnOnce(&mut Screen<'_>) -> T) -> (T,
     let Said { lines, notes } = &mut said;
     let (mut line, mut note) =
         (|text: &str| lines.push(text.into()), |text: &str| notes.push(text.into()));
-    let result = run(&mut Screen { line: &mut line, note: &mut note, json, quiet: false });
+    let result =
+        run(&mut Screen { line: &mut line, note: &mut note, json, quiet: false, verbose: true });
     (result, said)
 }
 
@@ -111,6 +121,8 @@ pub(super) struct Progress {
     total: Option<u64>,
     last: Option<Instant>,
     began: Instant,
+    /// What it is at, in words.
+    says: String,
 }
 
 /// Progress with `--json`.
@@ -184,7 +196,8 @@ impl Progress {
             bar.set_style(style.progress_chars("█▓░"));
         }
         bar.set_prefix(what);
-        Progress { bar, json: screen.json, what, total, last: None, began: Instant::now() }
+        let (json, began) = (screen.json, Instant::now());
+        Progress { bar, json, what, total, last: None, began, says: String::new() }
     }
 
     /// So many bytes and so many of the things are done.
@@ -217,7 +230,17 @@ impl Progress {
         }
         self.bar.set_position(bytes);
         let rate = self.bar.per_sec();
-        self.bar.set_message(message(bytes, self.total, rate as u64, self.bar.eta(), things));
+        let mut text = message(bytes, self.total, rate as u64, self.bar.eta(), things);
+        if !self.says.is_empty() {
+            text =
+                if text.is_empty() { self.says.clone() } else { format!("{text}  {}", self.says) };
+        }
+        self.bar.set_message(text);
+    }
+
+    /// Words that stand beside the numbers from now on; empty for none.
+    pub(super) fn says(&mut self, text: String) {
+        self.says = text;
     }
 
     /// Lines are printed while the bar is away.

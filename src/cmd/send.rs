@@ -6,6 +6,7 @@ mod feed;
 mod hands;
 mod pace;
 mod wait;
+mod waits;
 mod walk;
 mod words;
 

@@ -73,7 +73,7 @@ pub(super) fn text(
     before: Option<(&Status, Duration)>,
     now: SystemTime,
 ) -> String {
-    let up = human::duration(Duration::from_secs(status.up_seconds));
+    let up = human::seconds(status.up_seconds);
     let share = u128::from(status.ledger.used) * 1000 / u128::from(status.ledger.limit.max(1));
     let mut text = format!(
         "{}  {}  {}  up {up}      {} in {} of {}      ledger {}.{} %",
@@ -133,6 +133,7 @@ pub(super) fn text(
         text.push_str("no peers\n");
         push_pickup(&mut text, &status.pickup);
         push_watched(&mut text, status);
+        push_inbox(&mut text, status, now);
         return text;
     }
     let rows: Vec<Vec<String>> = status
@@ -149,6 +150,7 @@ pub(super) fn text(
     text.push_str(&human::table(&head(before.is_some()), &rows));
     push_pickup(&mut text, &status.pickup);
     push_watched(&mut text, status);
+    push_inbox(&mut text, status, now);
     text
 }
 
@@ -180,6 +182,15 @@ fn push_pickup(text: &mut String, pickup: &Pickup) {
 fn push_watched(text: &mut String, status: &Status) {
     if !status.watch.is_empty() {
         text.push_str(&super::watch::table(&status.watch));
+    }
+}
+
+/// Inbox rules that are in trouble.
+fn push_inbox(text: &mut String, status: &Status, now: SystemTime) {
+    for rule in &status.inbox {
+        for (what, help) in super::inbox::troubles(rule, now) {
+            text.push_str(&format!("inbox {}      {what}: {help}\n", rule.dir));
+        }
     }
 }
 

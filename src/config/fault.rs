@@ -2,8 +2,7 @@
 
 use std::fmt::Write as _;
 use std::ops::Range;
-use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::{Value as Json, json};
 
@@ -112,19 +111,14 @@ pub struct Faults {
 static EMPTY: String = String::new();
 
 impl Faults {
-    /// The socket of a site that runs by an earlier reading of this file, as far as the file can be
-    /// understood at all.
+    /// The socket of a site that runs by an earlier reading of this file: as far as the file can be
+    /// understood, else where `init` has it. `None` where no socket is, and of a file that is not there.
     #[must_use]
     pub fn socket(&self) -> Option<PathBuf> {
-        let table: toml::Table = self.text.parse().ok()?;
-        let of = |section: &str, key: &str| table.get(section)?.get(key)?.as_str();
-        let beside = self.file.parent().unwrap_or(Path::new("."));
-        let path = match of("listen", "admin").filter(|admin| !admin.is_empty()) {
-            Some(admin) => beside.join(admin.strip_prefix("unix:").unwrap_or(admin)),
-            None => beside.join(of("node", "data_dir")?).join("admin.sock"),
-        };
-        let there = std::fs::symlink_metadata(&path).ok()?;
-        there.file_type().is_socket().then_some(path)
+        if self.file.as_os_str().is_empty() {
+            return None;
+        }
+        super::socket::left(&self.file, &self.text)
     }
 
     /// Faults of a file, put in order.

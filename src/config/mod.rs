@@ -16,6 +16,7 @@ mod rules;
 pub mod schema;
 mod settings;
 mod sites;
+mod socket;
 pub mod template;
 mod twin;
 pub mod units;

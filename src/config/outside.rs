@@ -46,13 +46,18 @@ pub fn unusable(settings: &Settings) -> Vec<Unusable> {
 
 /// What is wrong with a directory that files are to appear in; it is made where it is missing.
 fn output(dir: &Path) -> Option<String> {
+    closed(dir).map(|why| format!("`inbox.dir` {}: {why}", dir.display()))
+}
+
+/// Why files cannot appear in a directory.
+pub(crate) fn closed(dir: &Path) -> Option<String> {
     let there = dir.ancestors().find(|dir| dir.symlink_metadata().is_ok())?;
-    let (dir, shown) = (dir.display(), there.display());
+    let shown = there.display();
     if !there.is_dir() {
-        return Some(format!("`inbox.dir` {dir}: {shown} is no directory"));
+        return Some(format!("{shown} is no directory"));
     }
     let why = access(there, Access::WRITE_OK | Access::EXEC_OK).err()?;
-    Some(format!("`inbox.dir` {dir}: {shown} cannot be written to: {why}"))
+    Some(format!("{shown} cannot be written to: {why}"))
 }
 
 /// What is wrong with a directory that files are taken from.

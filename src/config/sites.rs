@@ -59,8 +59,8 @@ pub(super) fn names<'a>(sections: impl Iterator<Item = &'a Items>, key: &str) ->
 /// What is wrong with routes; `known` are the peers, `all` of them if each has a name that can be read.
 pub(super) fn route_faults(routes: &[Items], own: &str, known: &[String], all: bool) -> Vec<Fault> {
     let mut faults = Vec::new();
-    let mut fault = |code, key: &str, message: String, label: &str, at: &At| {
-        let (key, label, help, at) = (key.to_owned(), label.to_owned(), String::new(), at.clone());
+    let mut fault = |code, key: &str, message: String, label: &str, help: String, at: &At| {
+        let (key, label, at) = (key.to_owned(), label.to_owned(), at.clone());
         faults.push(Fault { code, key, message, label, help, at });
     };
     let knows = |name: &str| known.iter().any(|known| known == name);
@@ -72,22 +72,39 @@ pub(super) fn route_faults(routes: &[Items], own: &str, known: &[String], all: b
                     "route.to",
                     format!("`{to}` has two routes"),
                     "the second one",
+                    String::new(),
                     &at,
                 );
             }
             if to == own {
                 let message = format!("`{to}` is this site itself, no route leads there");
-                fault(Code::Conflict, "route.to", message, "the same as node.name", &at);
+                let label = "the same as node.name";
+                fault(Code::Conflict, "route.to", message, label, String::new(), &at);
             }
             if knows(to) {
                 let message = format!("`{to}` is a known peer, no route leads there");
-                fault(Code::Conflict, "route.to", message, "it is reached directly", &at);
+                let label = "it is reached directly";
+                fault(Code::Conflict, "route.to", message, label, String::new(), &at);
             }
         }
         if let Some((via, at)) = text_of(route, "via").filter(|(via, _)| all && !knows(via)) {
             let message = format!("`route.via` names {via:?}, which is no known peer");
-            fault(Code::Conflict, "route.via", message, "not among relay.known_peers", &at);
+            let label = "not among relay.known_peers";
+            fault(Code::Conflict, "route.via", message, label, hop_help(via, known), &at);
         }
     }
     faults
+}
+
+/// What to do about a route by way of a site that is no known peer.
+fn hop_help(via: &str, known: &[String]) -> String {
+    let add = format!("add {via} to relay.known_peers, or take the [[route]] out");
+    match known {
+        [] => add,
+        [only] => format!("{add}; the only known peer is {only}"),
+        several => {
+            let shown: Vec<&str> = several.iter().take(20).map(String::as_str).collect();
+            format!("{add}; known peers: {}", shown.join(", "))
+        }
+    }
 }

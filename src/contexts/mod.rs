@@ -14,6 +14,8 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use clap_complete::engine::CompletionCandidate;
+
 use crate::config::value::similar;
 use crate::config::{self, Code, FILE_NAME, Faults, SYSTEM_FILE};
 use crate::exit::{Exit, Failure};
@@ -50,6 +52,16 @@ pub fn needed_file() -> Result<PathBuf, Failure> {
         let message = "contexts cannot be kept: neither $XDG_CONFIG_HOME nor $HOME is given";
         Failure::new(Exit::Failed, "CN0592", message).help("-c names a configuration without them")
     })
+}
+
+/// The names there are, for a shell that asks; none where they cannot be read, since nobody is there to be told.
+#[must_use]
+pub fn candidates() -> Vec<CompletionCandidate> {
+    let contexts = file().and_then(|file| Contexts::read(&file).ok()).unwrap_or_default();
+    let candidate = |(name, path): (&String, &PathBuf)| {
+        CompletionCandidate::new(name).help(Some(path.display().to_string().into()))
+    };
+    contexts.known.iter().map(candidate).collect()
 }
 
 impl Contexts {

@@ -90,6 +90,7 @@ fn log(node: &str, note: &Note) {
         // Who reads the configuration has written it down already.
         Note::Reread { .. } => {}
         Note::Warn { code, text } => warn!(node, code, "{text}"),
+        Note::Recovered { text } => info!(node, "{text}"),
         Note::Delivery { .. } => delivery(node, note),
         // Notes of later versions of the core are told as they are.
         other => info!(node, "{other:?}"),

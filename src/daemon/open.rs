@@ -20,19 +20,21 @@ use consign_storage_lmdb::{LmdbStore, OpenError, OpenOptions};
 
 use super::reload::{Apply, Rereader, Shared};
 use super::socket::{self, SocketFile};
-use super::{Overrides, Ready, files, notes, pickup, record};
+use super::{Observe, Overrides, Ready, files, notes, pickup, record};
 use crate::admin::reloads::Reloads;
 use crate::admin::{self, AdminContext};
 use crate::cli::VERSION;
 use crate::config::Settings;
 use crate::events::Events;
 use crate::exit::{Exit, Failure};
-use crate::inbox::{self, Inbox};
+use crate::inbox::{self, Inbox, InboxStates};
 use crate::meters::Meters;
 use crate::page::links::Links;
+use crate::service::Service;
 use crate::service::sockets::{Place, Sockets};
 use crate::tls::Credentials;
 use crate::tls::strangers::Strangers;
+use crate::trouble::Tell;
 use crate::watch::WatchStates;
 
 /// How long a peer may take to say HELLO.
@@ -90,19 +92,21 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
     let (pickup, pickup_session) = pickup.map(|p| (p.parts, p.apply)).unzip();
     let peer_config = Arc::new(RwLock::new(peer_config(settings)));
     let reloads = Reloads::default();
-    let watch = WatchStates::new(&settings.watch);
     let events = Events::default();
+    let tell = teller(&name, &meters, &events, overrides.service, overrides.observe);
+    let watch = WatchStates::new(&settings.watch, tell.clone());
+    let exporting = InboxStates::new(&settings.inbox, tell.clone());
     let web_at = web_at.first().copied();
     let admin_session = admin_session(
         settings,
-        &watch,
+        (&watch, &exporting),
         &events,
         &reloads,
         &meters,
         web_at,
         loaded.live.strangers(),
     );
-    let exporter = Arc::new(Inbox::new(&settings.inbox, Box::new(store.content())));
+    let exporter = Arc::new(Inbox::new(&settings.inbox, Box::new(store.content()), exporting));
     let mut locals = vec![(LocalListener::Unix(admin), admin_session.clone())];
     locals.extend(web.into_iter().map(|l| (LocalListener::Tcp(l), admin_session.clone())));
 
@@ -131,7 +135,6 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
     let rereader = Rereader::new(settings, layers, &loaded, reloads, apply, service.clone());
     let rereader = Arc::new(rereader);
     let drain = settings.node.drain_timeout.as_millis();
-    let observe = overrides.observe;
     let parts = Parts {
         node,
         exporter,
@@ -144,19 +147,31 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
         pickup,
         time_high,
         tap,
-        observe: Arc::new(move |note| {
-            notes::tell(&name, &note);
-            meters.heard(&note);
-            service.note(&note);
-            if let Some(observe) = &observe {
-                observe(&note);
-            }
-            events.record(note);
-        }),
+        observe: tell,
         max_connections: files::allow(settings.connections),
         drain_ms: u64::try_from(drain).unwrap_or(u64::MAX),
     };
     Ok(Opened { parts, admin: at, socket, ready, watch, rereader })
+}
+
+/// Who hears what the node, and what works for it, has to tell.
+fn teller(
+    name: &str,
+    meters: &Meters,
+    events: &Events,
+    service: Service,
+    observe: Option<Observe>,
+) -> Tell {
+    let (name, meters, events) = (name.to_owned(), meters.clone(), events.clone());
+    Arc::new(move |note| {
+        notes::tell(&name, &note);
+        meters.heard(&note);
+        service.note(&note);
+        if let Some(observe) = &observe {
+            observe(&note);
+        }
+        events.record(note);
+    })
 }
 
 /// What sessions with peers are made by.
@@ -182,7 +197,7 @@ fn peer_session(config: Shared<SessionConfig>) -> MakeSession {
 
 fn admin_session(
     settings: &Settings,
-    watch: &WatchStates,
+    (watch, exporting): (&WatchStates, &InboxStates),
     events: &Events,
     reloads: &Reloads,
     meters: &Meters,
@@ -202,6 +217,7 @@ fn admin_session(
         },
         inbox: inbox::described(&settings.inbox),
         watch: watch.clone(),
+        exporting: exporting.clone(),
         events: events.clone(),
         meters: meters.clone(),
         // Any address of this machine may be bound, not only the usual one.

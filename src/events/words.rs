@@ -139,6 +139,7 @@ fn of_site(note: &Note) -> Said {
             plain("log_level", format!("log level {level}: {text}"))
         }
         Note::Warn { code, text } => coded(Level::Warn, code, plain("warning", text.as_str())),
+        Note::Recovered { text } => plain("recovered", text.as_str()),
         // Notes of later versions of the core are told as they are.
         other => plain("other", format!("{other:?}")),
     }

@@ -9,8 +9,10 @@
 //! | `name` | names of segments as paths below a directory |
 //! | `place` | content written aside, and its name given to it without replacing anything |
 //! | `command` | the command, its time and its output |
+//! | `health` | how rules are doing: trouble that lasts |
 
 mod command;
+mod health;
 mod name;
 mod place;
 #[cfg(test)]
@@ -32,10 +34,13 @@ use consign_core::ledger::rows::Body;
 use consign_core::node::Input;
 use consign_core::store::{Sink, StoreFault};
 
+pub use health::{InboxState, InboxStates};
 use place::Place;
 
 /// Threads of one rule.
 const THREADS: usize = 2;
+/// How often a directory is looked at while nothing is to be done.
+const IDLE: Duration = Duration::from_secs(5);
 
 /// An `[[inbox]]` rule, as far as the exporter goes by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +91,7 @@ struct Shared {
     rules: Vec<Rule>,
     source: Box<dyn Source>,
     giver: Giver,
+    states: InboxStates,
     stopping: AtomicBool,
 }
 
@@ -116,6 +122,14 @@ impl Giver {
     }
 }
 
+/// What a thread does next.
+enum Next {
+    Job(Box<ExportJob>),
+    /// Nothing was to be done for a while.
+    Look,
+    End,
+}
+
 struct Rule {
     dir: InboxDir,
     tasks: Mutex<VecDeque<ExportJob>>,
@@ -127,9 +141,9 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Inbox {
-    /// An exporter by these rules; its threads begin with [`Exporter::start`].
+    /// An exporter by these rules, whose states it keeps; its threads begin with [`Exporter::start`].
     #[must_use]
-    pub fn new(rules: &[InboxDir], source: Box<dyn Source>) -> Inbox {
+    pub fn new(rules: &[InboxDir], source: Box<dyn Source>, states: InboxStates) -> Inbox {
         let rule = |dir: &InboxDir| Rule {
             dir: dir.clone(),
             tasks: Mutex::default(),
@@ -139,6 +153,7 @@ impl Inbox {
             rules: rules.iter().map(rule).collect(),
             source,
             giver: Giver::default(),
+            states,
             stopping: AtomicBool::new(false),
         });
         Inbox { shared, threads: Mutex::default() }
@@ -150,7 +165,7 @@ impl Exporter for Inbox {
         let mut threads = locked(&self.threads);
         for at in 0..self.shared.rules.len() * THREADS {
             let (shared, sink) = (self.shared.clone(), sink.clone());
-            let work = move || shared.serve(at / THREADS, sink.as_ref());
+            let work = move || shared.serve(at / THREADS, at % THREADS == 0, sink.as_ref());
             let name = format!("inbox-{}", at / THREADS);
             match std::thread::Builder::new().name(name).spawn(work) {
                 Ok(thread) => threads.push(thread),
@@ -207,27 +222,50 @@ impl Shared {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    fn serve(&self, rule: usize, sink: &dyn Sink) {
-        let Some(rule) = self.rules.get(rule) else { return };
-        while let Some(job) = self.next(rule) {
-            let stopping = || self.is_stopping();
-            if let Some(step) = self.giver.work(&rule.dir, &job, self.source.as_ref(), &stopping) {
-                sink.node(Input::Export { job: job.job, step });
+    /// Carries tasks of a rule out; one of its threads looks at its directory as well.
+    fn serve(&self, at: usize, looks: bool, sink: &dyn Sink) {
+        let Some(rule) = self.rules.get(at) else { return };
+        let mut next = Next::Look;
+        loop {
+            match next {
+                Next::Job(job) => self.work(at, &job, sink),
+                // No lock is held: a directory may be on a disk that does not answer.
+                Next::Look if looks => self.states.look(at, &rule.dir),
+                Next::Look => {}
+                Next::End => return,
             }
+            next = self.next(rule);
         }
     }
 
-    /// The next task, or `None` once this is to end.
-    fn next(&self, rule: &Rule) -> Option<ExportJob> {
+    fn work(&self, at: usize, job: &ExportJob, sink: &dyn Sink) {
+        let Some(rule) = self.rules.get(at) else { return };
+        let stopping = || self.is_stopping();
+        let step = self.giver.work(&rule.dir, job, self.source.as_ref(), &stopping);
+        let Some(step) = step else { return };
+        // A command that is cut off by the end of the site says nothing of the rule.
+        if !self.is_stopping() {
+            self.states.heard(at, &rule.dir, &job.task, &step);
+        }
+        sink.node(Input::Export { job: job.job, step });
+    }
+
+    /// What is to be done next.
+    fn next(&self, rule: &Rule) -> Next {
         let mut tasks = locked(&rule.tasks);
         loop {
             if self.is_stopping() {
-                return None;
+                return Next::End;
             }
             if let Some(job) = tasks.pop_front() {
-                return Some(job);
+                return Next::Job(Box::new(job));
             }
-            tasks = rule.waiting.wait(tasks).unwrap_or_else(PoisonError::into_inner);
+            let waited = rule.waiting.wait_timeout(tasks, IDLE);
+            let (guard, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            tasks = guard;
+            if timeout.timed_out() && tasks.is_empty() && !self.is_stopping() {
+                return Next::Look;
+            }
         }
     }
 }

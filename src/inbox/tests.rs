@@ -79,7 +79,7 @@ impl Room {
             command: command.iter().map(|s| s.to_string()).collect(),
             timeout,
         };
-        let inbox = Inbox::new(&[rule], Box::new(shelf));
+        let inbox = Inbox::new(&[rule], Box::new(shelf), InboxStates::default());
         let (sender, heard) = channel();
         inbox.start(Arc::new(Ear(std::sync::Mutex::new(sender))));
         Room { dir, inbox, heard, jobs: 0 }

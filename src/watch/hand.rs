@@ -9,7 +9,7 @@ use std::time::Instant;
 use consign_core::http::encode_component;
 use consign_core::id::{hex, unhex};
 use consign_core::inbox::FileMark;
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
 use super::WatchRule;
@@ -120,7 +120,8 @@ impl<'a> Hand<'a> {
             |why: &dyn std::fmt::Display| Failure::new(Exit::Failed, "CN0620", problem(path, why));
         let name = std::str::from_utf8(path)
             .map_err(|_| Failure::new(Exit::Failed, "CN0621", "its name is not UTF-8"))?;
-        let opened = self.open(path).map_err(|why| unread(&io::Error::from(why)))?;
+        let opened = self.parent(path).and_then(|(dir, name)| below::file_in(&dir, name));
+        let opened = opened.map_err(|why| unread(&io::Error::from(why)))?;
         if below::of(&opened) != Ok(There::File(file.mark, file.size)) {
             return Err(unread(&"it has changed"));
         }
@@ -139,13 +140,6 @@ impl<'a> Hand<'a> {
         let source = Source::Sized(file.size, &mut whole);
         let _: Accepted = self.api.submit(&target, source, &mut |_| {})?;
         Ok(())
-    }
-
-    fn open(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
-        let (dir, name) = self.parent(path)?;
-        // A pipe put there meanwhile must not hold this up.
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        rustix::fs::openat(&dir, name, flags, Mode::empty())
     }
 
     /// The directory that a file is in, and its name there.

@@ -28,6 +28,8 @@ use consign_core::ledger::keys_upkeep::RuleId;
 use files::Files;
 use hand::Hand;
 
+use crate::trouble::{self, States, Tell, Trouble};
+
 /// How often a directory is looked through.
 const EVERY: Duration = Duration::from_secs(1);
 /// And no oftener than this, however short `quiet` is.
@@ -61,36 +63,30 @@ pub struct WatchState {
     pub taken: u64,
     /// Files that are there and not taken.
     pub waiting: u64,
-    /// Last trouble; empty when there is none.
-    pub error: String,
+    /// Last trouble, if there is one.
+    pub trouble: Trouble,
 }
 
 /// The states of all watched directories, for whoever shows them.
 #[derive(Clone, Debug, Default)]
-pub struct WatchStates(Arc<Mutex<Vec<WatchState>>>);
+pub struct WatchStates(States<WatchState>);
 
 impl WatchStates {
-    /// States of these rules before anything was looked at.
+    /// States of these rules before anything was looked at; who is told of trouble that begins or ends.
     #[must_use]
-    pub fn new(rules: &[WatchRule]) -> WatchStates {
+    pub fn new(rules: &[WatchRule], tell: Tell) -> WatchStates {
         let state = |rule: &WatchRule| WatchState {
             dir: rule.dir.display().to_string(),
             to: rule.to.clone(),
             ..WatchState::default()
         };
-        WatchStates(Arc::new(Mutex::new(rules.iter().map(state).collect())))
+        WatchStates(States::new(rules.iter().map(state).collect(), tell))
     }
 
     /// All of them.
     #[must_use]
     pub fn all(&self) -> Vec<WatchState> {
-        locked(&self.0).clone()
-    }
-
-    fn change(&self, at: usize, change: impl FnOnce(&mut WatchState)) {
-        if let Some(state) = locked(&self.0).get_mut(at) {
-            change(state);
-        }
+        self.0.all()
     }
 }
 
@@ -183,13 +179,11 @@ fn watch(rule: &WatchRule, socket: &Path, at: usize, states: &WatchStates, stop:
             return;
         }
         let error = result.err().unwrap_or_default();
-        states.change(at, |state| {
-            if !error.is_empty() && state.error != error {
-                tracing::warn!(dir = state.dir, code = "CN0540", "watching {}: {error}", state.dir);
-            }
-            state.error = error;
+        states.0.change(at, |state| {
             state.taken = hand.taken;
             state.waiting = files.waiting();
+            let what = format!("watching {}", state.dir);
+            state.trouble.becomes(&what, error, "CN0540", trouble::now())
         });
         if stop.wait(every.max(looked * SHARE)) {
             return;

@@ -149,3 +149,40 @@ fn the_demo_relays_and_compares() {
     let again = consign().args(["demo", "--dir"]).arg(&dir).output().expect("the binary runs");
     assert_eq!(again.status.code(), Some(1), "a directory in use is refused: {again:?}");
 }
+
+/// What a shell is told to offer for the last of these words.
+fn offered(home: &std::path::Path, words: &[&str]) -> Vec<String> {
+    let mut command = consign();
+    command.env_clear().env("HOME", home).env("CONSIGN_COMPLETE", "bash").env("_CLAP_IFS", "\n");
+    command.env("_CLAP_COMPLETE_INDEX", words.len().to_string());
+    let output = command.arg("--").arg("consign").args(words).output().expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn names_of_contexts_are_offered_as_they_are_typed() {
+    let home = tempfile::tempdir().expect("a directory");
+    let words = [&["--context", ""][..], &["context", "use", ""], &["context", "rm", ""]];
+    for line in words {
+        assert!(!offered(home.path(), line).iter().any(|word| word == "alpha"), "{line:?}");
+    }
+    for name in ["alpha", "beta"] {
+        fs::create_dir(home.path().join(name)).expect("made");
+        fs::write(home.path().join(name).join("consign.toml"), "").expect("written");
+        let mut command = consign();
+        command.env_clear().env("HOME", home.path()).args(["context", "add", name]);
+        let output = command.arg(home.path().join(name)).output().expect("it runs");
+        assert!(output.status.success(), "{output:?}");
+    }
+    for line in words {
+        let found = offered(home.path(), line);
+        assert!(["alpha", "beta"].iter().all(|n| found.iter().any(|w| w == n)), "{found:?}");
+    }
+    assert_eq!(offered(home.path(), &["--context", "al"]), ["alpha"]);
+    // A file of names that cannot be read offers none, and says nothing in between.
+    fs::write(home.path().join(".config/consign/contexts.toml"), "[").expect("written");
+    assert!(!offered(home.path(), &["--context", "al"]).iter().any(|word| word == "alpha"));
+    let output = consign().args(["completions", "bash", "--live"]).output().expect("it runs");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("CONSIGN_COMPLETE"), "{output:?}");
+}

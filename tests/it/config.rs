@@ -174,9 +174,15 @@ fn files_and_routes_that_are_wrong_are_told_with_the_keys() {
     let output = config(&site, &["check"]);
     assert_eq!(code(&output), Some(78), "{output:?}");
     let said_text = said(&output.stderr);
-    for part in
-        ["max_retries", "names \"gone\"", "ca.pem cannot be read", "node.pem holds no", "4 errors"]
-    {
+    let parts = [
+        "max_retries",
+        "names \"gone\"",
+        "= help: add gone to relay.known_peers, or take the [[route]] out",
+        "ca.pem cannot be read",
+        "node.pem holds no",
+        "4 errors",
+    ];
+    for part in parts {
         assert!(said_text.contains(part), "{part}: {said_text}");
     }
     let output = config(&site, &["check", "--json"]);
@@ -195,4 +201,34 @@ fn files_and_routes_that_are_wrong_are_told_with_the_keys() {
     let output = config(&site, &["check"]);
     assert_eq!(code(&output), Some(78), "{output:?}");
     assert!(said(&output.stderr).contains("2 errors"), "{output:?}");
+}
+
+#[test]
+fn a_file_that_is_no_toml_any_more_does_not_hide_the_site_that_runs() {
+    let mut site = made();
+    site.serve();
+    let text = fs::read_to_string(site.config()).expect("there");
+    let broken = [
+        text.replacen("[node]", "[node", 1),
+        text.replace("name = \"alpha\"", "name = \"alpha"),
+        format!("{text}\n= = =\n"),
+        "\u{0}".into(),
+    ];
+    for broken in &broken {
+        assert_ne!(*broken, text);
+        fs::write(site.config(), broken).expect("written");
+        for verb in [&["status"][..], &["ls"], &["peers", "ls"], &["check"]] {
+            let output = site.run(verb);
+            assert!(output.status.success(), "{verb:?} {broken}: {output:?}");
+            let notes = said(&output.stderr);
+            let first = notes.lines().next().unwrap_or_default().to_owned();
+            let socket = site.socket().display().to_string();
+            assert!(first.contains("(CN02") && first.contains(&socket), "{verb:?}: {notes}");
+        }
+    }
+    // Nothing to be told from it, and nothing runs: the file is what is wrong.
+    site.stop();
+    let output = site.run(&["status"]);
+    assert_eq!(self::code(&output), Some(78), "{output:?}");
+    fs::write(site.config(), text).expect("written");
 }

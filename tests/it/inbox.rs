@@ -190,3 +190,110 @@ fn a_rule_that_comes_later_takes_what_is_here_when_asked_and_a_full_one_holds_up
     fs::remove_file(beta.dir.join("blocked")).expect("removed");
     wait::until_true("the others", || files(&beta.dir.join("blocked")).len() == 2);
 }
+
+/// What stands for a rule in `status`.
+fn rule(site: &Site) -> serde_json::Value {
+    site.status()["inbox"][0].clone()
+}
+
+#[test]
+fn what_a_rule_owes_follows_its_directory_over_a_restart_and_not_over_a_reload() {
+    for runtime in RUNTIMES {
+        let (mut alpha, mut beta) = pair(runtime);
+        configure(&beta, "[[inbox]]\ndir = \"in\"\n");
+        let (old, new) = (beta.dir.join("in"), beta.dir.join("elsewhere"));
+        alpha.serve();
+        beta.expects_errors = true;
+        beta.serve();
+        let send = |alpha: &Site, name: &str| {
+            let file = alpha.dir.join(name);
+            fs::write(&file, name).expect("written");
+            let file = file.to_str().expect("a path");
+            assert!(alpha.run(&["send", file, "--to", "beta", "--wait"]).status.success());
+        };
+        send(&alpha, "first");
+        wait::until_true("the first file", || files(&old).len() == 1);
+        // Nothing can be written there any more.
+        fs::remove_dir_all(&old).expect("removed");
+        fs::write(&old, "in the way").expect("written");
+        send(&alpha, "second");
+        wait::until_true("trouble to be seen", || {
+            rule(&beta)["error"].as_str().is_some_and(|error| error.ends_with("is no directory"))
+        });
+        let text = fs::read_to_string(beta.config()).expect("there");
+        fs::write(beta.config(), text.replace("dir = \"in\"", "dir = \"elsewhere\""))
+            .expect("written");
+        let reloaded = beta.run(&["reload"]);
+        let said = String::from_utf8_lossy(&reloaded.stdout).into_owned();
+        assert!(said.contains("needs restart: inbox"), "{reloaded:?}");
+        assert_eq!(beta.json(&["inbox", "ls"])[0]["dir"], old.to_str().expect("a path"));
+        beta.stop();
+        beta.serve();
+        wait::until_true("the second file", || files(&new).len() == 1);
+        let all = wait::until("the export to be done", || {
+            let all = beta.json(&["inbox", "ls", "--all"]);
+            all.iter().all(|export| export["state"] == "done").then_some(all)
+        });
+        assert_eq!(all.len(), 1, "the first one was given out by a rule that is gone: {all:?}");
+        assert_eq!(all[0]["dir"], new.to_str().expect("a path"));
+        assert!(alpha.stop().success() && beta.stop().success());
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_used_is_seen_everywhere_until_it_can() {
+    let (_alpha, mut beta) = pair("std");
+    configure(&beta, "[[inbox]]\ndir = \"in\"\n[[watch]]\ndir = \"out\"\n");
+    let (into, out) = (beta.dir.join("in"), beta.dir.join("out"));
+    for dir in [&into, &out] {
+        fs::write(dir, "in the way").expect("written");
+    }
+    beta.expects_errors = true;
+    beta.serve();
+    wait::until_true("both to be seen", || {
+        let status = beta.status();
+        let bad = |part: &str| status[part][0]["error"].as_str().is_some_and(|e| !e.is_empty());
+        bad("inbox") && bad("watch")
+    });
+    let text = String::from_utf8_lossy(&beta.run(&["status"]).stdout).into_owned();
+    let line = format!("inbox {0}      {0} is no directory, since ", into.display());
+    assert!(text.contains(&line), "{text}");
+    let check = beta.run(&["check", "--json"]);
+    let check: serde_json::Value = serde_json::from_slice(&check.stdout).expect("an object");
+    let verdict = |what: &str| {
+        let checks = check["checks"].as_array().expect("checks");
+        checks.iter().find(|c| c["check"] == what).map(|c| c["verdict"].clone())
+    };
+    assert_eq!(
+        [verdict("inbox"), verdict("watch")],
+        [Some("warning".into()), Some("warning".into())]
+    );
+    let doctor = String::from_utf8_lossy(&beta.run(&["doctor"]).stdout).into_owned();
+    assert!(doctor.contains("it goes on by itself once that is over"), "{doctor}");
+    let metrics = |value: u8| {
+        let reply = crate::http::get(&beta.socket(), "/metrics").expect("it answers");
+        let text = String::from_utf8_lossy(&reply.body).into_owned();
+        let has = |name: &str, dir: &Path| {
+            text.contains(&format!("{name}{{dir=\"{}\"}} {value}\n", dir.display()))
+        };
+        has("consign_inbox_well", &into) && has("consign_watch_well", &out)
+    };
+    assert!(metrics(0));
+    let ready = crate::http::get(&beta.socket(), "/readyz").expect("it answers");
+    assert_eq!(ready.status, 200, "it takes segments all the same");
+    for dir in [&into, &out] {
+        fs::remove_file(dir).expect("removed");
+    }
+    fs::create_dir(&out).expect("made");
+    wait::until_true("both to be well", || metrics(1));
+    assert_eq!(rule(&beta)["since"], serde_json::Value::Null);
+    let events = beta.json(&["events", "--once", "--since", "0"]);
+    let of = |kind: &str, code: Option<&str>| {
+        let is = |e: &&serde_json::Value| e["kind"] == kind && e["code"].as_str() == code;
+        events.iter().filter(is).count()
+    };
+    assert_eq!([of("warning", Some("CN0626")), of("warning", Some("CN0540"))], [1, 1]);
+    assert_eq!(of("recovered", None), 2, "{events:?}");
+    assert_eq!(beta.log().matches("CN0626").count(), 1, "once, not at every look");
+    assert!(beta.stop().success());
+}

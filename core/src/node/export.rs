@@ -6,7 +6,7 @@
 //! else; the others are found by reading on. What a failed commit takes back is read again.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
@@ -64,13 +64,16 @@ pub(super) struct Exports {
     last_job: u64,
     steps: VecDeque<(u64, ExportStep)>,
     pub acts: super::export_acts::Acts,
+    pub(super) strays: super::export_stray::Strays,
+    /// Those that wait for an operator.
+    pub(super) failed: BTreeSet<(RuleId, Seq)>,
 }
 
 impl Exports {
     /// Everything is to be looked for.
     pub fn begin(rules: &[InboxRule]) -> Exports {
         let look = rules.iter().map(|rule| (rule.id, Vec::new())).collect();
-        Exports { look, ..Exports::default() }
+        Exports { look, strays: super::export_stray::Strays::begin(), ..Exports::default() }
     }
 
     pub(super) fn busy_of(&self, rule: RuleId) -> usize {
@@ -195,6 +198,7 @@ impl Node {
     /// `rows` were read is cleaned up when it comes up.
     pub(super) fn drop_exports(&mut self, seq: Seq, rows: &[(RuleId, ExportRow)]) {
         for (rule, row) in rows {
+            self.exports.failed.remove(&(*rule, seq));
             self.stage.batch.del(Table::Exports, &keys_upkeep::export(*rule, seq));
             if matches!(row.state, ExportState::Intent | ExportState::Placed) {
                 self.stage.batch.del(Table::Expiry, &due_key(row.next_attempt_after, *rule, seq));
@@ -206,7 +210,14 @@ impl Node {
     pub(super) fn exported(&self, kept: &Kept) -> Exported {
         let seq = kept.held.seq;
         let mut done = None;
-        for (rule, row) in kept.exports.iter().filter(|(rule, _)| self.rule(*rule).is_some()) {
+        for (rule, row) in &kept.exports {
+            if self.rule(*rule).is_none() {
+                // What it owes may be another's yet.
+                if row.state != ExportState::Done && !self.exports.strays.is_done() {
+                    return Exported::Pending;
+                }
+                continue;
+            }
             let newest = self.exports.active.get(&(*rule, seq)).map_or(row, |active| &active.row);
             if newest.state != ExportState::Done {
                 return Exported::Pending;
@@ -229,6 +240,8 @@ impl Node {
         });
         self.exports.staged.clear();
         self.exports.scanning = false;
+        self.exports.failed.clear();
+        self.exports.strays = super::export_stray::Strays::begin();
         for rule in self.rules() {
             self.exports.look.insert(rule, Vec::new());
         }
@@ -237,7 +250,13 @@ impl Node {
 
     /// One turn's worth: words written down, tasks given out, more looked for.
     pub(super) fn export(&mut self, now: Now, out: &mut Vec<Action>) {
-        if matches!(self.mode, Mode::Rejudge(_)) || self.config.inbox.is_empty() {
+        if matches!(self.mode, Mode::Rejudge(_)) {
+            return;
+        }
+        if !self.stopping {
+            self.look_for_strays(out);
+        }
+        if self.config.inbox.is_empty() {
             return;
         }
         let committed = self.gate.committed();
@@ -399,6 +418,9 @@ impl Node {
         let given_up = state == ExportState::Failed;
         let (id, name, problem) = (active.segment.id, row.name.clone(), row.error.clone());
         self.stage.note(Note::Exported { id, name, problem, given_up });
+        if given_up {
+            self.exports.gave_up(rule, seq);
+        }
     }
 
     /// It is tried again after a while.

@@ -90,6 +90,8 @@ impl Node {
     pub(super) fn export_acts(&mut self, out: &mut Vec<Action>) {
         let rules = self.rules();
         let committed = self.gate.committed();
+        // What another rule owed comes first: it is not begun twice.
+        let ready = matches!(self.mode, Mode::Normal) && self.exports.strays.is_done();
         let Some(act) = self.exports.acts.0.front_mut() else { return };
         match (act.phase, act.what) {
             (Phase::Rests(batch), _) if batch <= committed => {
@@ -99,7 +101,7 @@ impl Node {
                 self.exports.acts.0.pop_front();
                 self.more |= !self.exports.acts.0.is_empty();
             }
-            (Phase::Read(after), what) if matches!(self.mode, Mode::Normal) => {
+            (Phase::Read(after), what) if ready => {
                 act.phase = Phase::Waits(after);
                 let request = match what {
                     What::Run => ReadRequest::SegmentsHere { after, limit: SLICE, rules },
@@ -168,6 +170,7 @@ impl Node {
             } else {
                 row.state = ExportState::Intent;
             }
+            self.exports.failed.remove(&(rule, seq));
             (row.runs, row.tries, row.since) = (0, 0, now.wall.0);
             row.next_attempt_after = now.wall.0;
             self.put_due(rule, seq, &row);

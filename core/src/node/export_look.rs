@@ -12,7 +12,7 @@ use crate::id::{BatchNo, Seq};
 use crate::inbox::{ExportJob, ExportTask};
 use crate::ledger::Table;
 use crate::ledger::keys_upkeep::{self, RuleId};
-use crate::ledger::read::ReadRequest;
+use crate::ledger::read::{Answer as Rows, ReadRequest};
 use crate::ledger::read_export::{DueExport, DueExports};
 use crate::ledger::rows_upkeep::{ExportRow, ExportState};
 use crate::time::{Instant, Now, UnixMillis};
@@ -43,6 +43,29 @@ impl Node {
         let until = now.wall;
         let wanted = DueExports { from, until, rules: wanted, each: PER_RULE, limit: LOOK };
         self.ask(Asked::Exports, ReadRequest::DueExports(wanted), out);
+    }
+
+    /// Something about exports was read.
+    pub(super) fn exports_read(
+        &mut self,
+        now: Now,
+        asked: Asked,
+        body: Rows,
+        as_of: BatchNo,
+        out: &mut Vec<Action>,
+    ) {
+        match (asked, body) {
+            (Asked::Exports, Rows::DueExports { rows, next }) => {
+                self.exports_found(now, rows, next, out);
+            }
+            (Asked::ExportAct, Rows::SegmentsHere { rows, last, end }) => {
+                self.here_found(now, rows, last, end);
+            }
+            (Asked::ExportAct, Rows::Exports(rows)) => self.retry_found(now, rows, as_of),
+            (Asked::Strays, Rows::Rows { rows, next }) => self.stray_page(&rows, next, out),
+            (Asked::Strays, Rows::Kept(kept)) => self.strays_found(now, kept),
+            (asked, body) => unreachable!("{asked:?} was answered by {body:?}"),
+        }
     }
 
     /// Due exports were found: as many as there is room for are begun.

@@ -188,7 +188,8 @@ impl Node {
                 // What the act does about it is decided below.
                 Asked::Act => {}
                 // All of it begins anew, below.
-                Asked::Expiry | Asked::Oldest(_) | Asked::Exports | Asked::ExportAct => {}
+                Asked::Expiry | Asked::Oldest(_) => {}
+                Asked::Exports | Asked::ExportAct | Asked::Strays => {}
                 Asked::Scrub | Asked::Sharers | Asked::Handed(_) => {}
                 Asked::Aside(places) => self.aside.again(places),
                 Asked::Wants(seqs) => self.wants.again(seqs),

@@ -17,7 +17,7 @@
 //! | `remove`, `evict` | what leaves the ledger, and the record of it |
 //! | `upkeep`, `bounds` | what becomes due by itself: expiry, retention, bounded tables |
 //! | `full`, `room`, `width`, `intent` | a full disk: relief that is judged again, what is known of the room, how much a batch holds |
-//! | `export`, `export_look`, `export_acts` | inbox rules |
+//! | `export`, `export_look`, `export_acts`, `export_stray` | inbox rules |
 //! | `clock`, `note` | a clock that has stepped; the node's story, as it is logged and watched |
 //! | `recover`, `reconcile`, `reconfigure` | start-up; another configuration while it runs |
 //! | `pickup` | shards for nodes that are not there yet (DESIGN 4) |
@@ -39,6 +39,7 @@ mod evict;
 mod export;
 mod export_acts;
 mod export_look;
+mod export_stray;
 mod full;
 mod handed;
 mod incoming;
@@ -145,6 +146,7 @@ enum Asked {
     Handed(SiteNo),
     Exports,
     ExportAct,
+    Strays,
     PassBack(ConnId),
     Expiry,
     Oldest(Bounded),
@@ -378,13 +380,9 @@ impl Node {
             (Asked::Handed(site), Rows::Picked(picked)) => {
                 self.handed_read(now, site, picked, as_of);
             }
-            (Asked::Exports, Rows::DueExports { rows, next }) => {
-                self.exports_found(now, rows, next, out);
+            (asked @ (Asked::Exports | Asked::ExportAct | Asked::Strays), body) => {
+                self.exports_read(now, asked, body, as_of, out);
             }
-            (Asked::ExportAct, Rows::SegmentsHere { rows, last, end }) => {
-                self.here_found(now, rows, last, end);
-            }
-            (Asked::ExportAct, Rows::Exports(rows)) => self.retry_found(now, rows, as_of),
             (Asked::PassBack(conn), Rows::PassBack { rows, end }) => {
                 self.pass_back_read(conn, rows, end);
             }

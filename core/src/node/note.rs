@@ -138,6 +138,11 @@ pub enum Note {
         /// What.
         text: String,
     },
+    /// Trouble that was told of is over by itself.
+    Recovered {
+        /// What.
+        text: String,
+    },
     /// The configuration was read again, or the files of certificate and key.
     Reread {
         /// Who asked: `uid:1000`, `SIGHUP`, or empty for the site itself.

@@ -99,6 +99,7 @@ impl Node {
             acts: self.acts.counts,
             quarantined: self.aside.count(),
             scrub: self.scrub.status(),
+            given_up: self.exports_given_up(),
             pickup: self.pickup_status(),
             peers: shown.map(|p| self.peer_status(now, p)).collect(),
         }

@@ -1,6 +1,7 @@
 //! What goes into a node and what comes out of it.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -288,6 +289,8 @@ pub struct Status {
     pub quarantined: u64,
     /// How far content was compared with its digests.
     pub scrub: ScrubStatus,
+    /// Exports of each inbox rule that were given up; 65,536 in all are so many or more. None where there is none.
+    pub given_up: BTreeMap<RuleId, u64>,
     /// Shards for nodes that are not there.
     pub pickup: PickupStatus,
     /// Peers by name.

@@ -294,7 +294,7 @@ fn a_command_that_fails_is_run_again_and_left_to_the_operator_after_eight_runs()
 }
 
 /// Asks as an operator does, and waits for the answer.
-fn ask(site: &mut Site, question: Question) -> u64 {
+pub fn ask(site: &mut Site, question: Question) -> u64 {
     let client = site.client();
     let ticket = TransferNo(7);
     site.input(Input::Session(client, SessionEvent::Ask { ticket, question }));

@@ -10,6 +10,7 @@ mod clock;
 mod custody;
 mod export;
 mod export_life;
+mod export_stray;
 mod full;
 mod full_small;
 mod holds;

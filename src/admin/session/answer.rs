@@ -86,10 +86,14 @@ pub(super) fn json<T: Serialize>(shape: &T) -> Result<Vec<u8>, StoreFault> {
     Ok(bytes)
 }
 
+pub(super) fn missing() -> No {
+    No::new(404, "unknown", "no segment has an id that begins so")
+}
+
 pub(super) fn found<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, No> {
     match serde_json::from_slice::<One<T>>(bytes) {
         Ok(One::Found(found)) => Ok(found),
-        Ok(One::Missing) => Err(No::new(404, "unknown", "no segment has an id that begins so")),
+        Ok(One::Missing) => Err(missing()),
         Ok(One::Ambiguous(ids)) => {
             let short: Vec<String> = ids
                 .iter()

@@ -155,6 +155,16 @@ impl AdminSession {
                 query(ticket, out, |snapshot| json(&Oldest::read(snapshot)?));
                 self.task = Task::Oldest(ticket, route, status.clone());
             }
+            (
+                Task::Ask(
+                    asked,
+                    route @ (Route::Show(_)
+                    | Route::Content(_)
+                    | Route::ExportRetry(_)
+                    | Route::Assured(_)),
+                ),
+                Answer::Status(status),
+            ) if asked == ticket => self.look_for_lost(now, route, status, out),
             (Task::Act(asked), Answer::Acted(report)) if asked == ticket => {
                 self.shape(now, 200, &[], &Acted::of(report), out);
             }

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use consign_core::http::rfc3339;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::inbox::InboxState;
 use crate::watch::WatchState;
 
 /// A watched directory.
@@ -20,6 +22,21 @@ pub struct Watch {
     pub waiting: u64,
     /// Last trouble; empty when there is none.
     pub error: String,
+}
+
+/// An inbox rule.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Inbox {
+    /// Where its files go.
+    pub dir: String,
+    /// What it picks.
+    pub picks: String,
+    /// What is wrong with its directory, or why one export after the other fails; empty when nothing is.
+    pub error: String,
+    /// Since when that is so.
+    pub since: Option<String>,
+    /// Exports that were given up and wait for an operator; 65,536 of all rules are so many or more.
+    pub failed: u64,
 }
 
 /// How far content was compared with its digests.
@@ -157,7 +174,16 @@ impl RefusedItem {
 
 impl Watch {
     pub(super) fn of(state: WatchState) -> Watch {
-        let WatchState { dir, to, taken, waiting, error } = state;
-        Watch { dir, to, taken, waiting, error }
+        let WatchState { dir, to, taken, waiting, trouble } = state;
+        Watch { dir, to, taken, waiting, error: trouble.text }
+    }
+}
+
+impl Inbox {
+    /// A rule, and how many of its exports were given up.
+    pub(crate) fn of(state: InboxState, failed: u64) -> Inbox {
+        let InboxState { dir, picks, trouble, .. } = state;
+        let since = trouble.since.map(rfc3339);
+        Inbox { dir: dir.display().to_string(), picks, error: trouble.text, since, failed }
     }
 }

@@ -21,6 +21,7 @@ pub(super) fn judge(status: &Status, args: &CheckArgs, now: SystemTime) -> Check
         checks.push(content(status));
         checks.extend(certificates(status, args.certificate, now));
         checks.push(reload(status));
+        checks.extend(rules(status, now));
     }
     for peer in &status.peers {
         if args.peer.is_empty() || args.peer.contains(&peer.name) {
@@ -62,7 +63,7 @@ fn site(status: &Status) -> Check {
         let text = "the clock has stepped and nothing expires: consign clock confirm".into();
         return of("site", "", Verdict::Warning, text);
     }
-    let up = human::duration(Duration::from_secs(status.up_seconds));
+    let up = human::seconds(status.up_seconds);
     of("site", "", Verdict::Ok, format!("{} {} answers, up {up}", status.name, status.version))
 }
 
@@ -132,6 +133,29 @@ fn used(key: &str, used: u64, limit: u64, limits: Limits) -> Check {
     let text = format!("{percent} % of {key} is used: {is} of {may}");
     let value = i64::try_from(percent).unwrap_or(i64::MAX);
     measured(of("storage", key, above(percent, limits), text), value, "%", limits)
+}
+
+/// Inbox rules and watched directories; nothing where there is none.
+fn rules(status: &Status, now: SystemTime) -> Vec<Check> {
+    let mut checks = Vec::new();
+    for rule in &status.inbox {
+        let troubles = super::super::inbox::troubles(rule, now);
+        let texts: Vec<String> =
+            troubles.iter().map(|(what, help)| format!("{what}: {help}")).collect();
+        checks.push(match texts.as_slice() {
+            [] => of("inbox", &rule.dir, Verdict::Ok, format!("{} takes files", rule.dir)),
+            texts => of("inbox", &rule.dir, Verdict::Warning, texts.join("; ")),
+        });
+    }
+    for dir in &status.watch {
+        checks.push(if dir.error.is_empty() {
+            of("watch", &dir.dir, Verdict::Ok, format!("{} is watched", dir.dir))
+        } else {
+            let text = format!("{}: it is tried again by itself; consign watch ls", dir.error);
+            of("watch", &dir.dir, Verdict::Warning, text)
+        });
+    }
+    checks
 }
 
 fn content(status: &Status) -> Check {

@@ -57,6 +57,12 @@ fn certificate(name: &str, left: i64) -> Certificate {
     Certificate { certificate: name.into(), expires_seconds, ..Certificate::default() }
 }
 
+#[test]
+fn a_site_that_has_just_started_is_up_whole_seconds() {
+    let checked = judged(&[], |status| status.up_seconds = 0);
+    assert!(checked.checks[0].text.ends_with("answers, up 0 s"), "{:?}", checked.checks[0]);
+}
+
 fn judged(line: &[&str], change: impl FnOnce(&mut Status)) -> Checked {
     let mut status = well();
     change(&mut status);

@@ -154,7 +154,7 @@ pub(super) fn of_site(api: Option<&mut Api>, peers: &[PeerConfig]) -> Vec<Check>
 
 /// What a status says of the site's health.
 pub(super) fn of_status(status: &Status) -> Vec<Check> {
-    let up = human::duration(Duration::from_secs(status.up_seconds));
+    let up = human::seconds(status.up_seconds);
     let mut found = vec![Check::ok("site", format!("{} runs, up {up}", status.name))];
     if status.clock_held {
         let text = "the clock has jumped: nothing expires";
@@ -186,6 +186,16 @@ pub(super) fn of_status(status: &Status) -> Vec<Check> {
     } else {
         let help = "look at the disk; consign stop, then: consign fsck";
         found.push(Check::warning("ledger", troubles.join("; "), help));
+    }
+    let now = SystemTime::now();
+    for rule in &status.inbox {
+        for (what, help) in super::super::inbox::troubles(rule, now) {
+            found.push(Check::warning("inbox", format!("{}: {what}", rule.dir), help));
+        }
+    }
+    for dir in status.watch.iter().filter(|dir| !dir.error.is_empty()) {
+        let help = "it is tried again by itself; consign watch ls";
+        found.push(Check::warning("watch", format!("{}: {}", dir.dir, dir.error), help));
     }
     let dead: u64 = status.peers.iter().map(|peer| peer.dead.count).sum();
     if dead > 0 {

@@ -8,6 +8,7 @@ use consign_core::limits::INLINE_MAX;
 use rustix::io::Errno;
 
 use super::pace::{Pace, Paced};
+use super::waits::{First, Waits};
 use super::walk::{Item, unreadable};
 use crate::admin::shapes::Accepted;
 use crate::client::{Api, Source};
@@ -53,7 +54,8 @@ fn below(path: &Path, root: &Path, name: &str) -> Result<Content<'static>, Failu
     Ok(Content::File(file, there))
 }
 
-/// Hands one thing in, no faster than its pace. `sent` is told of bytes as they leave.
+/// Hands one thing in, no faster than its pace. `sent` is told of bytes as they leave, `waits` of the first one
+/// of what others write.
 pub(super) fn submit(
     api: &mut Api,
     item: &Item,
@@ -61,10 +63,12 @@ pub(super) fn submit(
     target: &str,
     pace: Option<&mut Pace>,
     sent: &mut dyn FnMut(u64),
+    (waits, i): (&Waits, usize),
 ) -> Result<Accepted, Failure> {
     let accepted = match content {
         Content::Stdin => {
-            stream(api, target, &mut Paced { from: &mut io::stdin().lock(), pace }, sent)
+            let mut first = First { from: &mut io::stdin().lock(), waits, i };
+            stream(api, target, &mut Paced { from: &mut first, pace }, sent)
         }
         Content::Read(mut data) => {
             api.submit(target, Source::Sized(data.len() as u64, &mut data), sent)
@@ -77,7 +81,8 @@ pub(super) fn submit(
             api.submit(target, Source::Sized(len, &mut paced), sent)
         }
         Content::File(mut file, _) => {
-            stream(api, target, &mut Paced { from: &mut file, pace }, sent)
+            let mut first = First { from: &mut file, waits, i };
+            stream(api, target, &mut Paced { from: &mut first, pace }, sent)
         }
     };
     accepted.map_err(|failure| told(item, failure))

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use consign_core::http::encode_component;
 use consign_core::id::hex;
@@ -14,6 +14,7 @@ use consign_core::id::hex;
 use super::batch::{self, Answer, Batch};
 use super::feed::Content;
 use super::pace::Pace;
+use super::waits::Waits;
 use super::walk::{Found, Item, Walk};
 use super::{SendArgs, feed, words};
 use crate::admin::shapes::{Accepted, Status};
@@ -54,6 +55,7 @@ struct Work<'a> {
     stop: AtomicBool,
     bytes: AtomicU64,
     found: AtomicU64,
+    waits: Waits,
 }
 
 /// Walks, hands in and tells, side by side.
@@ -72,6 +74,7 @@ pub(super) fn hand_in(
         stop: AtomicBool::new(false),
         bytes: AtomicU64::new(0),
         found: AtomicU64::new(0),
+        waits: Waits::default(),
     };
     let total = if single { size(&first) } else { None };
     let (items, taken) = sync_channel::<(usize, Item)>(FOUND_MAX);
@@ -176,6 +179,7 @@ impl Hand<'_> {
         if self.work.stop.load(Ordering::Relaxed) {
             return;
         }
+        self.work.waits.begin(i, &item, Instant::now());
         match self.begin(&item) {
             Err(failure) => self.report(i, Err(failure)),
             Ok((instance, Err(content))) => self.alone(i, &item, content, instance.as_deref()),
@@ -204,11 +208,13 @@ impl Hand<'_> {
         };
         let target = target(work.args, &item.name, instance);
         let pace = self.pace.as_mut();
-        let done = feed::submit(&mut self.api, item, content, &target, pace, &mut sent);
+        let done =
+            feed::submit(&mut self.api, item, content, &target, pace, &mut sent, (&work.waits, i));
         self.report(i, done);
     }
 
     fn report(&mut self, i: usize, done: Result<Accepted, Failure>) {
+        self.work.waits.over(i);
         let hopeless = done.as_ref().is_err_and(is_everybodys);
         let heard = self.reports.send((i, What::Done(done))).is_ok();
         if hopeless || !heard {
@@ -309,6 +315,8 @@ struct Voice<'v, 's> {
     progress: Progress,
     screen: &'v mut Screen<'s>,
     tally: Tally,
+    /// The last thing that was told to be waited for.
+    waits_for: Option<usize>,
 }
 
 impl<'v, 's> Voice<'v, 's> {
@@ -321,7 +329,7 @@ impl<'v, 's> Voice<'v, 's> {
     ) -> Voice<'v, 's> {
         let progress = Progress::new(screen, "Queueing", total);
         let tally = Tally { accepted: 0, failed: 0, exit: Exit::Failed, waiting: Vec::new() };
-        Voice { args, single, status, progress, screen, tally }
+        Voice { args, single, status, progress, screen, tally, waits_for: None }
     }
 
     fn tell(&mut self, work: &Work<'_>, told: Receiver<(usize, What)>) -> Result<Tally, Failure> {
@@ -335,6 +343,7 @@ impl<'v, 's> Voice<'v, 's> {
                         self.tally.accepted + self.tally.failed,
                         work.found.load(Ordering::Relaxed),
                     );
+                    self.waits(work.waits.long(Instant::now()));
                     self.progress.show(self.screen, work.bytes.load(Ordering::Relaxed), things);
                 }
             }
@@ -349,6 +358,17 @@ impl<'v, 's> Voice<'v, 's> {
         self.progress.done();
         let empty = Tally { accepted: 0, failed: 0, exit: Exit::Failed, waiting: Vec::new() };
         Ok(std::mem::replace(&mut self.tally, empty))
+    }
+
+    /// Says what is waited for: beside the progress, and once as a line of its own to who wants to hear more.
+    fn waits(&mut self, long: Option<(usize, String)>) {
+        let (i, text) = long.map_or((None, String::new()), |(i, text)| (Some(i), text));
+        if i.is_some() && i != self.waits_for {
+            let screen = &mut *self.screen;
+            self.progress.aside(|| screen.more(&text));
+        }
+        self.waits_for = i.or(self.waits_for);
+        self.progress.says(text);
     }
 
     fn one(&mut self, what: What) -> Result<(), Failure> {

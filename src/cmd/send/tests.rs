@@ -404,3 +404,39 @@ fn what_a_file_has_become_since_it_was_found_is_not_followed() {
         fs::remove_dir_all(&root).unwrap();
     }
 }
+
+#[test]
+fn a_pipe_without_a_writer_is_told_of_and_then_sent() {
+    let (daemon, seen) = daemon(|_| None);
+    let path = daemon.dir().join("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
+    let text = format!("waiting for the first byte of {}", path.display());
+    let notes = std::sync::Mutex::new(Vec::new());
+    let exit = {
+        let mut line = |_: &str| {};
+        let mut note = |said: &str| {
+            notes.lock().unwrap().push(said.to_owned());
+            // It is told: now somebody writes.
+            let path = path.clone();
+            std::thread::spawn(move || fs::write(path, "late"));
+        };
+        let global = Global { verbose: 1, ..Global::default() };
+        let mut screen = Screen::new(&mut line, &mut note, &global);
+        let args = parse(&[path.to_str().unwrap()]).unwrap();
+        send(&args, &daemon.socket(), &mut screen)
+    };
+    assert_eq!(exit, Ok(Exit::Done));
+    assert_eq!(*notes.lock().unwrap(), [text]);
+    assert!(seen.lock().unwrap().iter().any(|(_, body)| body == b"late"));
+}
+
+#[test]
+fn a_device_without_an_end_is_refused_and_says_what_to_do() {
+    let (daemon, seen) = daemon(|_| None);
+    let (exit, _) = sent(&daemon, &["/dev/zero"], false);
+    let failure = exit.unwrap_err();
+    assert_eq!((failure.exit, failure.code), (Exit::Failed, "CN0621"));
+    assert!(failure.message.contains("/dev/zero is not sent: it is a device"), "{failure}");
+    assert!(failure.message.contains("consign send - --name NAME"), "{failure}");
+    assert!(seen.lock().unwrap().is_empty());
+}

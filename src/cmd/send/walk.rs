@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::fs;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use consign_core::segment::Meta;
@@ -64,6 +65,10 @@ impl Walk {
             Ok(there) if there.is_dir() => {
                 self.root.clone_from(&path);
                 self.directory(&path)
+            }
+            Ok(there) if there.file_type().is_char_device() => {
+                let why = "it is a device and may have no end; what a program reads of it can be piped in: consign send - --name NAME";
+                Found::Failed(refused(&path, why))
             }
             Ok(_) => match (self.name.take(), path.file_name().map(PathBuf::from)) {
                 (Some(name), _) => named(Some(path), &name),
@@ -219,6 +224,7 @@ mod tests {
         let walk = |path: &Path, name: &str| Walk::new(&[path.into()], Some(name.into()));
         assert_eq!(found(walk(&path, "other"), dir.path()), ["x as other"]);
         assert_eq!(found(walk(Path::new("-"), "in"), dir.path()), ["- as in"]);
+        assert_eq!(found(walk(Path::new("/dev/zero"), "z"), dir.path()), ["CN0621"]);
         for bad in ["", "..", "a//b", "a\0b"] {
             assert_eq!(found(walk(Path::new("-"), bad), dir.path()), ["CN0621"], "{bad:?}");
         }

@@ -1,10 +1,13 @@
 //! Events, assurance and shape over a local connection.
 
+use consign_core::id::Seq;
+use consign_core::ledger::rows::Loss;
+use consign_core::ledger::{Table, keys};
 use consign_core::node::Note;
 use serde_json::json;
 
 use crate::admin::make;
-use crate::admin::testing::{Site, UID, config, context};
+use crate::admin::testing::{Site, UID, config, context, ledger, segment_row};
 use crate::events::Events;
 
 fn followed() -> (Site, Events) {
@@ -116,4 +119,30 @@ fn assurance_is_asked_by_id_and_by_selection() {
         assert_eq!(site.ask("GET", target, b"").status, status, "{target}");
     }
     assert_eq!(site.ask("POST", "/v1/shape", b"").status, 405);
+}
+
+#[test]
+fn an_id_that_leads_nowhere_is_looked_for_among_all_only_where_content_is_lost() {
+    let queries = |site: &Site| site.log.iter().filter(|line| line.contains("Query")).count();
+    let targets =
+        |id: &str| [("GET", format!("/v1/segments/{id}")), ("GET", format!("/v1/assurance/{id}"))];
+    let mut well = Site::new();
+    for (method, target) in targets("ffffff") {
+        let before = queries(&well);
+        assert_eq!(well.ask(method, &target, b"").status, 404, "{target}");
+        assert_eq!(queries(&well) - before, 1, "{target}: nothing more is read");
+    }
+    let mut row = segment_row(1);
+    row.loss = Some(Loss::Gone);
+    let id = row.id.to_string();
+    let store = ledger(|batch| batch.put(Table::Segments, &keys::seq(Seq(1)), &row));
+    let mut lossy = Site::on(store, config(), &make(context()), Some(UID));
+    assert_eq!(lossy.ask("GET", "/v1/status", b"").json()["scrub"]["damaged"], 1);
+    for (method, target) in targets(&id[..8]) {
+        let before = queries(&lossy);
+        let got = lossy.ask(method, &target, b"");
+        assert_eq!((got.status, &got.json()["id"]), (200, &json!(id)), "{target}");
+        assert_eq!(queries(&lossy) - before, 2, "{target}");
+    }
+    assert_eq!(lossy.ask("GET", "/v1/segments/ffffff", b"").status, 404);
 }
