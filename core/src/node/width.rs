@@ -67,6 +67,8 @@ impl Width {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::{BATCH_ROWS, CALM, LEAST, Width};
 
     #[test]

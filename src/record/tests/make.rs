@@ -194,7 +194,9 @@ fields! {
     RememberedRow { evicted_at, origin, origin_seq, seq }
     DueRow { key, segment, delivery }
     InflightFound { peer, seq, epoch, rows }
-    Recovery { meta, peers, counters, inflight, doomed, incoming, quarantined, clients, scrub_shard }
+    Recovery {
+        meta, peers, counters, inflight, doomed, incoming, quarantined, clients, scrub_shard, space,
+    }
     ReadAnswer { as_of, body }
     PeerConfig { name, address, pin, more_pins, inbound_quota, rate_limit, window }
     Route { to, via }
