@@ -102,7 +102,7 @@ impl Options {
         let (mut peers, mut sites, mut roots) = (Vec::new(), Vec::new(), Vec::new());
         for ix in 0..self.sites {
             let config = self.config(ix, &links);
-            let pair = authority.site(&config.name, &[config.name.clone()], LASTS)?;
+            let pair = authority.site(&config.name, std::slice::from_ref(&config.name), LASTS)?;
             let ca = &root.certificate;
             let credentials = Credentials::from_pem(ca, &pair.certificate, &pair.key)?;
             roots = credentials.roots.clone();
