@@ -71,6 +71,7 @@ fn counters(batch: &mut Batch, last: u64, size: u64) {
     batch.put(Table::Peers, &keys::site(SITE), &peer);
     let meta = [
         (MetaName::Format, FORMAT.into()),
+        (MetaName::HeldCounted, 1),
         (MetaName::Boot, 1),
         (MetaName::Batch, number),
         (MetaName::NextSeq, last + 1),

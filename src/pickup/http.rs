@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use consign_core::http::{Client, Headers, Outgoing, Payload, Reply};
 use consign_core::pickup::message::Refused;
 use consign_core::pickup::sign::{Claim, Signable, no_body};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
 
 use super::random;
 use super::url::Relay;
@@ -128,15 +128,7 @@ impl Target {
             let text = format!("{} cannot be used for TLS: {why}", ca.display());
             Failure::new(Exit::Config, "CN0315", text)
         };
-        let mut roots = RootCertStore::empty();
-        for certificate in tls::certificates(ca)? {
-            roots.add(certificate).map_err(wrong)?;
-        }
-        let config = ClientConfig::builder_with_provider(Arc::new(tls::provider()))
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(wrong)?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let config = tls::anonymous(tls::certificates(ca)?).map_err(wrong)?;
         Ok(Target { relay, tls: Some(Arc::new(config)) })
     }
 

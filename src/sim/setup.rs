@@ -6,8 +6,7 @@ use std::time::Duration;
 use consign_core::config::Config;
 use consign_core::driver::PickupTls;
 use consign_core::tls::TlsSetup;
-use rustls::pki_types::CertificateDer;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
 
 use crate::exit::{Exit, Failure};
 use crate::pki::Authority;
@@ -110,24 +109,11 @@ impl Options {
             peers.push(loaded.setup);
             sites.push(loaded.pickup);
         }
-        let shore = Arc::new(shore(roots)?);
+        let wrong = |why: rustls::Error| {
+            let text = format!("the authority cannot be used for TLS: {why}");
+            Failure::new(Exit::Config, "CN0315", text)
+        };
+        let shore = Arc::new(tls::anonymous(roots).map_err(wrong)?);
         Ok(Tls { peers, quay: Some(QuayTls { sites, shore }) })
     }
-}
-
-/// What clients and nodes go by: the authority of the sites, and no certificate of their own.
-fn shore(authorities: Vec<CertificateDer<'static>>) -> Result<ClientConfig, Failure> {
-    let wrong = |why: rustls::Error| {
-        Failure::new(Exit::Config, "CN0315", format!("the authority cannot be used for TLS: {why}"))
-    };
-    let mut roots = RootCertStore::empty();
-    for certificate in authorities {
-        roots.add(certificate).map_err(wrong)?;
-    }
-    let config = ClientConfig::builder_with_provider(Arc::new(tls::provider()))
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(wrong)?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(config)
 }

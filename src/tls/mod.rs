@@ -19,12 +19,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use consign_core::config::Config;
 use consign_core::driver::PickupTls;
 use consign_core::tls::TlsSetup;
-use rustls::RootCertStore;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, RootCertStore};
 
 use crate::config::TlsFiles;
 use crate::exit::{Exit, Failure};
@@ -110,6 +110,22 @@ pub fn provider() -> CryptoProvider {
         aws_lc_rs::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
     ];
     provider
+}
+
+/// What pickup clients and nodes go by: relays that one of these authorities has signed, TLS 1.3, and no
+/// certificate of their own.
+///
+/// # Errors
+/// When an authority's certificate cannot be used.
+pub fn anonymous(authorities: Vec<CertificateDer<'static>>) -> Result<ClientConfig, rustls::Error> {
+    let mut roots = RootCertStore::empty();
+    for certificate in authorities {
+        roots.add(certificate)?;
+    }
+    Ok(ClientConfig::builder_with_provider(Arc::new(provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_root_certificates(roots)
+        .with_no_client_auth())
 }
 
 /// SHA-256 of some bytes.

@@ -46,12 +46,6 @@ const FEW: usize = 16;
 type DeadRow = (UnixMillis, Seq, SiteNo, Option<Box<Held>>);
 
 impl Bounds {
-    /// When the next dead letter may be old enough, if that is known.
-    pub fn deadline(&self) -> Option<UnixMillis> {
-        let waits = self.dead.is_none() && !self.is_asked(Bounded::Deadletters);
-        waits.then_some(self.dead_at)
-    }
-
     fn is_asked(&self, table: Bounded) -> bool {
         self.asked.iter().any(|(asked, _)| *asked == table)
     }
@@ -75,10 +69,12 @@ impl Node {
         }
     }
 
-    /// When bounded tables want to be looked at, if there is room for what that stages: what waits for
-    /// room waits for a commit.
+    /// When the next dead letter may be old enough, if that is known. Without room for what that stages a
+    /// commit is waited for.
     pub(super) fn bounds_deadline(&self) -> Option<UnixMillis> {
-        self.bounds.deadline().filter(|_| self.slice(SLICE) > 0)
+        let bounds = &self.bounds;
+        let waits = bounds.dead.is_none() && !bounds.is_asked(Bounded::Deadletters);
+        (waits && self.slice(SLICE) > 0).then_some(bounds.dead_at)
     }
 
     /// How many of these rows the staged batch has room for; none at all when it is almost full.

@@ -135,6 +135,15 @@ fn commits_nothing(site: &mut Site, conn: ConnId, transfer: TransferNo) {
     assert_eq!(site.store.commits(), before);
 }
 
+/// Time passes until a batch is handed over.
+fn until_batch(site: &mut Site) {
+    while !site.has_batch() {
+        site.now.mono = site.now.mono.after(Duration::from_secs(6));
+        site.input(Input::Timer);
+        site.turn();
+    }
+}
+
 #[test]
 fn relief_that_finds_no_room_is_tried_in_smaller_batches_and_all_of_it_comes_through() {
     let peers = ["beta", "gamma", "delta", "epsilon"];
@@ -156,11 +165,7 @@ fn relief_that_finds_no_room_is_tried_in_smaller_batches_and_all_of_it_comes_thr
     site.turn();
     let mut rows = Vec::new();
     for _ in 0..6 {
-        while !site.has_batch() {
-            site.now.mono = site.now.mono.after(Duration::from_secs(6));
-            site.input(Input::Timer);
-            site.turn();
-        }
+        until_batch(&mut site);
         site.commit_by(|store, batch| {
             rows.push(batch.rows());
             store.fail_commit(1, full());
@@ -196,22 +201,14 @@ fn a_node_without_room_for_upkeep_waits_for_a_commit() {
     sends.iter().for_each(|(to, s)| site.outcome(*to, s.offer.transfer, Outcome::Acked));
     site.turn();
     for _ in 0..6 {
-        while !site.has_batch() {
-            site.now.mono = site.now.mono.after(Duration::from_secs(6));
-            site.input(Input::Timer);
-            site.turn();
-        }
+        until_batch(&mut site);
         site.commit_by(|store, batch| {
             store.fail_commit(1, full());
             store.commit(batch)
         });
         site.turn();
     }
-    while !site.has_batch() {
-        site.now.mono = site.now.mono.after(Duration::from_secs(6));
-        site.input(Input::Timer);
-        site.turn();
-    }
+    until_batch(&mut site);
     // The disk takes its time: until it is done, nothing is there to be done.
     for _ in 0..20 {
         let Some(at) = site.turn() else { continue };
