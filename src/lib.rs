@@ -3,6 +3,7 @@
 pub mod admin;
 mod below;
 pub mod bench;
+mod caught;
 pub mod cli;
 pub mod client;
 pub mod cmd;

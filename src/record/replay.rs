@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::BufRead;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use consign_core::node::{Action, Input, Node};
 use consign_core::pump::{Host, Pump};
 use consign_core::store::Batch;
 use consign_core::time::Now;
+
+use crate::caught::caught;
 
 use super::effect::{BatchText, Effect, action_text};
 use super::line::{Line, Start};
@@ -232,17 +233,12 @@ impl Life {
     fn step(&mut self, line: u64, node: u32, step: impl FnOnce(&mut Pump, &mut Hands)) {
         let Some(mut pump) = self.pump.take() else { return };
         let hands = &mut self.hands;
-        match catch_unwind(AssertUnwindSafe(|| {
+        match caught(|| {
             step(&mut pump, hands);
             pump
-        })) {
+        }) {
             Ok(pump) => self.pump = Some(pump),
-            Err(why) => {
-                let text = why.downcast_ref::<String>().map(String::as_str);
-                let text = text.or_else(|| why.downcast_ref::<&str>().copied());
-                let why = text.unwrap_or("no message").to_owned();
-                self.panicked = Some(Panicked { line, node, why });
-            }
+            Err(why) => self.panicked = Some(Panicked { line, node, why }),
         }
     }
 

@@ -19,8 +19,10 @@ use consign_core::store::Snapshot;
 use consign_core::time::Instant;
 use consign_core::tls::TlsSetup;
 
+use crate::caught::caught;
 use crate::record::Recording;
 
+use super::audit::Violation;
 use super::client::Job;
 use super::clocks::Clocks;
 use super::net::{Net, NetEvent, Sock};
@@ -274,13 +276,21 @@ impl World {
         let at = self.now;
         let late = self.rates.of(Kind::LateTimer);
         let Some((process, mut around, reckon, waiting)) = self.split(ix) else { return };
-        while let Some((_, conn)) = process.next_wire().filter(|(wake, _)| *wake <= at) {
-            process.run_wire(conn, &mut around, &|deadline| reckon.when(deadline));
-        }
-        if process.turn_at > at && process.timer_at > at {
-            return self.facts(ix);
-        }
-        let asked = process.turn(&mut around, waiting);
+        let turned = caught(|| {
+            while let Some((_, conn)) = process.next_wire().filter(|(wake, _)| *wake <= at) {
+                process.run_wire(conn, &mut around, &|deadline| reckon.when(deadline));
+            }
+            let due = process.turn_at <= at || process.timer_at <= at;
+            due.then(|| process.turn(&mut around, waiting))
+        });
+        let asked = match turned {
+            Ok(Some(asked)) => asked,
+            Ok(None) => return self.facts(ix),
+            Err(text) => {
+                let violation = Violation::panicked(self.sites[ix].config.name.clone(), text);
+                return self.watch.check(at, Err(violation));
+            }
+        };
         let due = reckon.when(process.deadline()).max(at.plus(1));
         let lag = if around.rng.chance(late) { around.rng.below(2_000_000) } else { 0 };
         process.timer_at = due.plus(lag);

@@ -71,7 +71,7 @@ impl Node {
     pub(super) fn admit_growth(&self) -> Result<(), No> {
         match self.mode {
             Mode::Normal => Ok(()),
-            Mode::Rejudge(_) | Mode::Tight(_) => {
+            Mode::Rejudge(_) | Mode::Tight(_) | Mode::Halted => {
                 let text = "the disk is full; nothing new is taken until space is back";
                 Err((Refusal::DiskFull, 10_000, text.to_string()))
             }

@@ -7,11 +7,13 @@
 //!     ▲                        ▲                                         │ │
 //!     │                        └──────────── commit full ────────────────┘ │
 //!     └──────────────── ballast whole and storage.min_free free ───────────┘
+//!
+//!  any ── more than TRIES full commits, a commit or a read that failed otherwise ──► Halted
 //! ```
 //! Deletions need room too, so relief begins with batches of one thing, which grow while they get through
 //! (`node/width.rs`). What does not fit waits for the next batch. More than [`TRIES`] full commits in a row stop the
-//! process: it could only lose what it was told, and it commits nothing any more, since what is staged rests on
-//! counters that are void.
+//! process: it could only lose what it was told. A node that has halted does and says nothing any more, whatever comes
+//! before its process is gone: what it knows rests on batches that never became durable.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -24,7 +26,8 @@ use core::time::Duration;
 use super::bounds::Bounds;
 use super::stage::Intent;
 use super::types::{Action, Note};
-use super::{Asked, Mode, Node};
+use super::{Asked, Node};
+use crate::gate::Gate;
 use crate::id::{BatchNo, Epoch, Seq, SiteNo};
 use crate::ledger::read::{ReadRequest, Recovery};
 use crate::ledger::rows::{DeliveryRow, SegmentRow, State};
@@ -43,6 +46,16 @@ const TRIES: u32 = 10;
 /// Wait before relief is tried again, and between looks at the disk.
 pub(super) const RETRY: Backoff =
     Backoff { initial: Duration::from_millis(100), max: Duration::from_secs(5) };
+
+/// Whether there is room for new content.
+#[derive(Clone, Debug)]
+pub(super) enum Mode {
+    Normal,
+    Rejudge(Box<Rejudge>),
+    Tight(Tight),
+    /// The process is to end.
+    Halted,
+}
 
 /// Relief that is being judged again.
 #[derive(Clone, Debug)]
@@ -120,6 +133,7 @@ impl Node {
             }
             Mode::Tight(tight) => tight.tries + 1,
             Mode::Rejudge(rejudge) => rejudge.tries + 1,
+            Mode::Halted => return,
         };
         if tries >= TRIES {
             let text = format!("{tries} commits in a row found no space even for deletions: {why}");
@@ -147,11 +161,10 @@ impl Node {
         self.rejudge(now, out);
     }
 
-    /// The process is to end: from now on nothing is staged for a commit, and none is handed out.
-    fn halt(&mut self, why: String, out: &mut Vec<Action>) {
-        self.stage.wreck();
-        let never = Rejudge { asked: true, ..Rejudge::of(TRIES, Vec::new()) };
-        self.mode = Mode::Rejudge(Box::new(never));
+    /// The process is to end: from now on nothing is committed and nothing is said.
+    pub(super) fn halt(&mut self, why: String, out: &mut Vec<Action>) {
+        self.gate = Gate::new(self.gate.committed());
+        self.mode = Mode::Halted;
         out.push(Action::Halt(why));
     }
 
@@ -289,7 +302,7 @@ impl Node {
                     self.relieve(now, intent, found);
                 }
             }
-            Mode::Normal => {}
+            Mode::Normal | Mode::Halted => {}
         }
     }
 

@@ -372,7 +372,7 @@ impl Node {
             }
             Broken::Store(fault) => {
                 // A failed write or fsync is not retried on a file; nothing of it can be trusted.
-                out.push(Action::Halt(format!("content file {blob}: {fault}")));
+                self.halt(format!("content file {blob}: {fault}"), out);
                 (Refusal::Busy, 10_000, fault.to_string())
             }
         };

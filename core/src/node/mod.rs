@@ -113,7 +113,7 @@ use clock::ClockHold;
 use conns::Conn;
 use deliver::Settlement;
 use export::Exports;
-use full::{Rejudge, Tight};
+use full::Mode;
 use handed::Handed;
 use incoming::Incoming;
 use peer::Peer;
@@ -124,14 +124,6 @@ use scrub::Scrub;
 use stage::{Stage, Verdict};
 use upkeep::Upkeep;
 use want::Wants;
-
-/// Whether there is room for new content.
-#[derive(Clone, Debug)]
-enum Mode {
-    Normal,
-    Rejudge(Box<Rejudge>),
-    Tight(Tight),
-}
 
 /// What a read was asked for.
 #[derive(Clone, Debug)]
@@ -215,6 +207,9 @@ impl Node {
     /// Takes one input; appends what may leave at once to `out`. Never blocks, never fails, does a
     /// bounded amount of work.
     pub fn step(&mut self, now: Now, input: Input, out: &mut Vec<Action>) {
+        if matches!(self.mode, Mode::Halted) {
+            return;
+        }
         self.now = now;
         match input {
             Input::Connected { conn, identity, dialled } => {
@@ -337,7 +332,7 @@ impl Node {
         let answer = match result {
             Ok(answer) => answer,
             Err(fault) => {
-                return out.push(Action::Halt(alloc::format!("reading the ledger: {fault}")));
+                return self.halt(alloc::format!("reading the ledger: {fault}"), out);
             }
         };
         let as_of = answer.as_of;
@@ -436,7 +431,7 @@ impl Node {
 
     /// The staged batch, when none is under way and there is anything in it.
     pub fn take_batch(&mut self) -> Option<Batch> {
-        if matches!(self.mode, Mode::Rejudge(_)) || self.drained {
+        if matches!(self.mode, Mode::Rejudge(_) | Mode::Halted) || self.drained {
             return None;
         }
         let mut batch = self.stage.take(self.now)?;
@@ -447,7 +442,7 @@ impl Node {
     /// When to come again, if no input arrives before; [`Instant::ZERO`] is at once.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        if self.drained {
+        if self.drained || matches!(self.mode, Mode::Halted) {
             return None;
         }
         if self.more {

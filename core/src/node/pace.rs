@@ -24,7 +24,7 @@ impl Node {
     fn may_claim(&self, now: Now, peer: &Peer) -> bool {
         match self.mode {
             Mode::Normal => true,
-            Mode::Rejudge(_) => false,
+            Mode::Rejudge(_) | Mode::Halted => false,
             Mode::Tight(_) => {
                 peer.flights.len() < self.stage.width.attempts() && !self.lets_go(now)
             }

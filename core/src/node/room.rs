@@ -87,7 +87,7 @@ impl Node {
         let roomy = whole && space.free >= self.min_free();
         let settled = match &self.mode {
             Mode::Tight(tight) => tight.rest.is_empty() && tight.reading.is_empty(),
-            Mode::Normal | Mode::Rejudge(_) => false,
+            Mode::Normal | Mode::Rejudge(_) | Mode::Halted => false,
         };
         if settled && roomy && !self.stage.committing() {
             self.mode = Mode::Normal;
@@ -101,6 +101,7 @@ impl Node {
             Mode::Normal => self.short.as_ref().map(|short| short.probe_at),
             Mode::Rejudge(rejudge) => (!rejudge.asked).then_some(rejudge.not_before),
             Mode::Tight(tight) => Some(tight.probe_at),
+            Mode::Halted => None,
         }
     }
 }

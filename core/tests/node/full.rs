@@ -244,6 +244,33 @@ fn any_other_commit_error_stops_the_process_at_once() {
 }
 
 #[test]
+fn nothing_is_promised_once_the_process_is_to_end() {
+    for first_stays in [true, false] {
+        let mut site = Site::new(&["beta"]);
+        site.settle();
+        let [first, second] = [site.client(), site.client()];
+        site.submit(first, 1, "one", &["beta"], Class::Normal);
+        site.turn();
+        site.turn();
+        assert!(site.has_batch());
+        if !first_stays {
+            site.input(Input::Closed { conn: first, why: "gone".into() });
+        }
+        // The node knows it, from a batch that never becomes durable.
+        site.submit(second, 1, "one", &["beta"], Class::Normal);
+        site.turn();
+        site.store.fail_commit(1, CommitFault::Broken("input/output error".into()));
+        site.commit();
+        assert_eq!(site.turn(), None, "there is nothing to come again for");
+        assert!(site.halted.is_some());
+        assert!(site.take_told(second).is_empty(), "it is accepted by nobody");
+        let beta = site.connect("beta", true);
+        site.turn();
+        assert!(site.take_told(beta).is_empty(), "a session is made after the end");
+    }
+}
+
+#[test]
 fn the_very_first_commit_may_find_no_space() {
     let mut site = Site::new(&["beta"]);
     let conn = site.connect("beta", true);

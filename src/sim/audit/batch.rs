@@ -341,6 +341,9 @@ impl Desk<'_> {
         if row.here && row.from != 0 && self.world.held.insert((id, self.ix)) {
             self.world.totals.delivered += 1;
         }
+        if row.from == 0 {
+            self.world.began.insert((id, self.ix));
+        }
         t.segments.push(seq);
         self.site.disk.set(Row::Segment(seq, Box::new(row)));
         Ok(())

@@ -51,7 +51,8 @@ impl Audit {
         let mut lost = None;
         world.custody.promised.retain(|id, promised| {
             promised.retain(|(ix, name)| {
-                let unseen = !world.taps && is_there(sites, id, name);
+                let there = || has_arrived(&world.began, &world.names, id, name);
+                let unseen = !world.taps && (is_there(sites, id, name) || there());
                 let kept =
                     lost.is_some() || unseen || is_kept(sites, &world.held, &world.names, id, name);
                 if !kept {

@@ -35,7 +35,7 @@
 //! | I24 | a good token is replaced only when its node has registered anew; once all goes well, whatever stays owed to a node that is there has been said in that session |
 //! | I25 | an identity is kept once; a held segment is not refused for good; no second charge (by I10) |
 //! | I26 | checkpoints never shrink, ACCEPT asks from no further on than they reach, a client is told of no more, files are as long |
-//! | I27 | of its part: pickup's answers to clients and nodes that keep to the documents |
+//! | I27 | of its part: pickup's answers to clients and nodes that keep to the documents; no node and no session panics |
 //! | I28 | [`Audit::at_rest`]; shards are NODE_STORED or RELAY_CLEANUP, and everybody on the quay is at the end |
 //! | I30 | after a stop was asked for nothing new is taken, and the loop ends with the drain; a process that does not run says nothing |
 //! | I31 | dead letters, audit records, receipts and remembered ids stay as long, or as many, as they must, and no more at rest |
@@ -113,6 +113,8 @@ struct World {
     stories: Stories,
     acks: BTreeSet<Ack>,
     held: BTreeSet<(SegmentId, SiteIx)>,
+    /// What began where it is: an ACK for it says that it is there, and under TLS nobody sees that ACK.
+    began: BTreeSet<(SegmentId, SiteIx)>,
     custody: Custody,
     /// What clients and nodes know.
     quay: Known,

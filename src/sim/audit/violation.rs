@@ -51,7 +51,7 @@ pub(super) const MORE: [(&str, &str); 7] = [
     ("I12", "a token opens its shard once, in its time, for its node"),
     ("I13", "no signed request is taken twice"),
     ("I24", "a node that is there is notified of all it is owed, once"),
-    ("I27", "every request has the answer that the documents name"),
+    ("I27", "every request has the answer that the documents name, and nothing panics"),
     ("I30", "a process that has stopped says and takes nothing more"),
     ("I31", "dead letters and audit records stay where they are"),
 ];
@@ -60,6 +60,14 @@ pub(super) const MORE: [(&str, &str); 7] = [
 pub(super) fn promise(invariant: &str) -> &'static str {
     let all = PROMISES.iter().chain(&MORE);
     all.clone().find(|(number, _)| *number == invariant).map_or("", |(_, words)| words)
+}
+
+impl Violation {
+    /// Something at `site` panicked.
+    pub(in crate::sim) fn panicked(site: String, text: String) -> Violation {
+        let (segment, name, story) = (None, String::new(), Vec::new());
+        Violation { invariant: "I27", site, segment, name, text, story }
+    }
 }
 
 impl fmt::Display for Violation {

@@ -350,7 +350,7 @@ impl Node {
             }
             BrokenUpload::Store(fault) => {
                 // A failed write or fsync is not retried on a file; nothing of it can be trusted.
-                out.push(Action::Halt(alloc::format!("content file {blob}: {fault}")));
+                self.halt(alloc::format!("content file {blob}: {fault}"), out);
                 return Ok(());
             }
         };
