@@ -429,6 +429,12 @@ pub trait Sink: Send + Sync {
     fn node(&self, input: Input);
     /// An answer for a connection; dropped when it has ended.
     fn conn(&self, conn: ConnId, event: StoreEvent);
+    /// Several answers for one connection, in order: it is woken once for all of them, where that can be done.
+    fn conn_all(&self, conn: ConnId, events: Vec<StoreEvent>) {
+        for event in events {
+            self.conn(conn, event);
+        }
+    }
 }
 
 /// A store as the runtimes see it. No call blocks on the disk.

@@ -27,4 +27,10 @@ impl Sink for Answers {
             mailbox.push([Mail::Store(event)]);
         }
     }
+
+    fn conn_all(&self, conn: ConnId, events: Vec<StoreEvent>) {
+        if let Some(mailbox) = self.table.get(conn) {
+            mailbox.push(events.into_iter().map(Mail::Store));
+        }
+    }
 }

@@ -3,15 +3,17 @@
 //! The node's reads have a thread of their own, so that no session's long question holds them up. The
 //! others share a queue of jobs: whoever is free takes the first job whose connection and ticket are
 //! not being served, so answers of one ticket come in order and one slow ticket holds nobody else up.
-//! A read transaction lives for one request; its results are copied out.
+//! Bodies that are rows of the ledger are taken many at a time: one view, one answer to each connection.
+//! A read transaction lives for one such round; its results are copied out.
 
+use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::num::NonZero;
 use std::sync::mpsc::Receiver;
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use bytes::Bytes;
-use consign_core::id::{BlobNo, ConnId, ReadNo, TransferNo};
+use consign_core::id::{BlobNo, BodyNo, ConnId, ReadNo, TransferNo};
 use consign_core::ledger::read::{self, ReadRequest};
 use consign_core::ledger::rows::Body;
 use consign_core::ledger::{Table, keys};
@@ -20,7 +22,14 @@ use consign_core::store::{Query, Snapshot, StoreEvent, StoreFault};
 use rustix::fs::Advice;
 use rustix::io::Errno;
 
+use crate::ledger::LmdbSnapshot;
 use crate::shared::{Shared, locked};
+use crate::store::READERS;
+
+/// Bodies that one round reads at most …
+const ROUND: usize = 64;
+/// … and their bytes, but for the last.
+const ROUND_BYTES: usize = 256 << 10;
 
 /// What the node's reader is given.
 pub(crate) enum NodeRead {
@@ -55,6 +64,16 @@ pub(crate) enum Ask {
     Query(Query),
 }
 
+impl Ask {
+    /// How much is read of one row of the ledger; `None` is something else.
+    fn row_bytes(&self) -> Option<usize> {
+        match self {
+            Ask::Read { body: Body::Inline(_), len, .. } => Some(*len),
+            Ask::Read { body: Body::Blob(_), .. } | Ask::Query(_) => None,
+        }
+    }
+}
+
 /// Whose job it is; jobs of one owner are served one after the other.
 pub(crate) type Owner = (ConnId, TransferNo);
 
@@ -69,7 +88,33 @@ pub(crate) struct Queue {
 struct State {
     jobs: VecDeque<(Owner, Ask)>,
     serving: Vec<Owner>,
+    /// Threads that wait and have not been woken; a few too many after they woke by themselves.
+    waiting: usize,
     stopping: bool,
+}
+
+impl State {
+    /// Takes the first job that may be served, and those behind it that are read from the ledger with it.
+    fn take(&mut self, round: &mut Vec<(Owner, Ask)>) {
+        let first = self.jobs.iter().position(|(owner, _)| !self.serving.contains(owner));
+        let Some((at, job)) = first.and_then(|at| Some((at, self.jobs.remove(at)?))) else {
+            return;
+        };
+        self.serving.push(job.0);
+        let mut bytes = job.1.row_bytes();
+        round.push(job);
+        // The other readers have something to do, too.
+        let most = (self.jobs.len() / READERS).min(ROUND);
+        while let Some(sum) = bytes.filter(|sum| *sum <= ROUND_BYTES && round.len() < most) {
+            let Some((owner, ask)) = self.jobs.get(at) else { return };
+            let Some(more) = ask.row_bytes().filter(|_| !self.serving.contains(owner)) else {
+                return;
+            };
+            bytes = Some(sum.saturating_add(more));
+            self.serving.push(*owner);
+            round.extend(self.jobs.remove(at));
+        }
+    }
 }
 
 impl Queue {
@@ -80,7 +125,7 @@ impl Queue {
             return Err(ask);
         }
         state.jobs.push_back((owner, ask));
-        self.changed.notify_one();
+        self.wake_one(&mut state);
         Ok(())
     }
 
@@ -95,46 +140,83 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    fn take(&self) -> Option<(Owner, Ask)> {
+    /// Waits for something to do; whether there will be more.
+    fn take(&self, round: &mut Vec<(Owner, Ask)>) -> bool {
         let mut state = locked(&self.state);
         loop {
-            let free = state.jobs.iter().position(|(owner, _)| !state.serving.contains(owner));
-            if let Some(job) = free.and_then(|at| state.jobs.remove(at)) {
-                state.serving.push(job.0);
-                return Some(job);
+            state.take(round);
+            if !round.is_empty() {
+                return true;
             }
             if state.stopping && state.jobs.is_empty() {
-                return None;
+                return false;
             }
+            state.waiting += 1;
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    fn done(&self, owner: Owner) {
+    fn done(&self, owners: &[Owner]) {
         let mut state = locked(&self.state);
-        state.serving.retain(|other| *other != owner);
-        // Somebody may wait for just this owner, or for the end.
-        self.changed.notify_all();
+        state.serving.retain(|other| !owners.contains(other));
+        if state.stopping {
+            self.changed.notify_all();
+        } else if !state.jobs.is_empty() {
+            // Somebody may wait for just these owners.
+            self.wake_one(&mut state);
+        }
+    }
+
+    /// Wakes somebody who waits: where nobody does, that would be a system call for nothing.
+    fn wake_one(&self, state: &mut State) {
+        if state.waiting > 0 {
+            state.waiting -= 1;
+            self.changed.notify_one();
+        }
     }
 }
 
 /// Serves sessions until the queue is closed and empty.
 pub(crate) fn run(shared: &Shared, queue: &Queue) {
-    while let Some((owner, ask)) = queue.take() {
-        let (conn, ticket) = owner;
-        let event = match ask {
-            Ask::Read { body, offset, len } => {
-                StoreEvent::Content { ticket, offset, data: content(shared, body, offset, len) }
-            }
-            Ask::Query(query) => {
-                let snapshot = shared.ledger.snapshot();
-                let answer = snapshot.and_then(|snapshot| query(&snapshot));
-                StoreEvent::Queried { ticket, answer }
-            }
-        };
-        shared.conn(conn, event);
-        queue.done(owner);
+    let mut round = Vec::new();
+    let mut owners = Vec::new();
+    while queue.take(&mut round) {
+        owners.extend(round.iter().map(|(owner, _)| *owner));
+        serve(shared, &mut round);
+        queue.done(&owners);
+        owners.clear();
         shared.fail_if_damaged();
+    }
+}
+
+fn serve(shared: &Shared, round: &mut Vec<(Owner, Ask)>) {
+    let snapshot = OnceCell::new();
+    let mut round = round.drain(..).peekable();
+    while let Some(((conn, ticket), ask)) = round.next() {
+        let mut events = vec![answer(shared, &snapshot, ticket, ask)];
+        while let Some(((_, ticket), ask)) = round.next_if(|((next, _), _)| *next == conn) {
+            events.push(answer(shared, &snapshot, ticket, ask));
+        }
+        shared.conn_all(conn, events);
+    }
+}
+
+/// A view of the ledger, taken by the first who needs it.
+type View<'a> = OnceCell<Result<LmdbSnapshot<'a>, StoreFault>>;
+
+fn answer<'a>(shared: &'a Shared, snapshot: &View<'a>, ticket: TransferNo, ask: Ask) -> StoreEvent {
+    let view = || snapshot.get_or_init(|| shared.ledger.snapshot()).as_ref().map_err(Clone::clone);
+    match ask {
+        Ask::Read { body: Body::Inline(number), offset, len } => {
+            let data = view().and_then(|view| row(view, number, offset, len));
+            StoreEvent::Content { ticket, offset, data }
+        }
+        Ask::Read { body, offset, len } => {
+            StoreEvent::Content { ticket, offset, data: content(shared, body, offset, len) }
+        }
+        Ask::Query(query) => {
+            StoreEvent::Queried { ticket, answer: view().and_then(|view| query(view)) }
+        }
     }
 }
 
@@ -145,18 +227,24 @@ pub(crate) fn content(
     len: usize,
 ) -> Result<Bytes, StoreFault> {
     match body {
-        Body::Inline(number) => {
-            let snapshot = shared.ledger.snapshot()?;
-            let row = snapshot.get(Table::Bodies, &keys::body(number))?;
-            let row = row.ok_or_else(|| StoreFault::Missing(format!("body {number}")))?;
-            let from = usize::try_from(offset).unwrap_or(usize::MAX).min(row.len());
-            let to = from.saturating_add(len).min(row.len());
-            Ok(Bytes::copy_from_slice(row.get(from..to).unwrap_or_default()))
-        }
+        Body::Inline(number) => row(&shared.ledger.snapshot()?, number, offset, len),
         Body::Blob(blob) => {
             from_file(shared, blob, offset, len).map_err(|why| file_fault(blob, why))
         }
     }
+}
+
+fn row(
+    snapshot: &LmdbSnapshot<'_>,
+    number: BodyNo,
+    offset: u64,
+    len: usize,
+) -> Result<Bytes, StoreFault> {
+    let row = snapshot.get(Table::Bodies, &keys::body(number))?;
+    let row = row.ok_or_else(|| StoreFault::Missing(format!("body {number}")))?;
+    let from = usize::try_from(offset).unwrap_or(usize::MAX).min(row.len());
+    let to = from.saturating_add(len).min(row.len());
+    Ok(Bytes::copy_from_slice(row.get(from..to).unwrap_or_default()))
 }
 
 fn from_file(shared: &Shared, blob: BlobNo, offset: u64, len: usize) -> Result<Bytes, Errno> {
@@ -189,3 +277,6 @@ pub(crate) fn file_fault(blob: BlobNo, why: Errno) -> StoreFault {
         why => StoreFault::Io(format!("blob {blob}: {why}")),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -79,6 +79,13 @@ impl Shared {
         }
     }
 
+    /// Answers a connection several times, in order.
+    pub(crate) fn conn_all(&self, conn: ConnId, events: Vec<StoreEvent>) {
+        if let Some(sink) = self.sink.get() {
+            sink.conn_all(conn, events);
+        }
+    }
+
     pub(crate) fn park(&self, handle: Handle, data: Bytes) {
         locked(&self.parked).insert(handle, data);
     }

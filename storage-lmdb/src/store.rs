@@ -22,7 +22,7 @@ use crate::shared::{Shared, locked, spawn};
 use crate::{blobs, remover, scrubber, writer};
 
 /// Threads that serve sessions' reads.
-const READERS: usize = 2;
+pub(crate) const READERS: usize = 2;
 /// Threads that write content files; a power of two up to 256, so that all blobs of a folder, which is
 /// the low byte of their number, go to the same thread.
 const BLOB_WRITERS: usize = 2;

@@ -1,5 +1,6 @@
 //! Rows and commits: what errors mean.
 
+use bytes::Bytes;
 use consign_core::id::{BatchNo, BodyNo, Handle, Seq, TransferNo};
 use consign_core::ledger::read::{Answer, ReadRequest};
 use consign_core::ledger::rows::{MetaName, MetaRow, PeerRow};
@@ -227,6 +228,43 @@ fn a_store_that_has_stopped_answers_and_keeps_nothing() {
     let unlink = Errand::Unlink(consign_core::id::BlobNo(1));
     assert!(matches!(store.errand(unlink), Input::Unlinked { result: Err(_), .. }));
     store.store.stop();
+}
+
+#[test]
+fn every_body_that_is_asked_for_is_answered_in_order_and_one_that_is_missing_alone() {
+    let dir = memory();
+    let store = Lmdb::at(dir.path());
+    let mut batch = numbered(1);
+    for number in 1..=200u8 {
+        let handle = Handle { conn: conn(9), number: number.into() };
+        let data = Bytes::from(vec![number; 100]);
+        store.request(conn(9), StoreRequest::Park { handle, data });
+        if number != 77 {
+            batch.put_body(BodyNo(number.into()), handle, 100);
+        }
+    }
+    store.commit(batch).expect("it is committed");
+    for number in 1..=200u8 {
+        let body = consign_core::mem::contract::inline(number.into());
+        for at in [1, 2] {
+            let ticket = TransferNo(number.into());
+            store.request(conn(at), StoreRequest::Read { ticket, body, offset: 90, len: 20 });
+        }
+    }
+    let mut came = [Vec::new(), Vec::new(), Vec::new()];
+    for _ in 0..400 {
+        let (conn, event) = store.next();
+        let StoreEvent::Content { ticket, offset: 90, data } = event else { panic!("{event:?}") };
+        match data {
+            Ok(data) => assert_eq!(data, vec![ticket.0 as u8; 10]),
+            Err(fault) => assert_eq!((ticket.0, fault.to_string().contains("77")), (77, true)),
+        }
+        came[conn.generation as usize].push(ticket.0);
+    }
+    for tickets in &mut came[1..] {
+        tickets.sort_unstable();
+        assert_eq!(*tickets, (1..=200).collect::<Vec<_>>());
+    }
 }
 
 #[test]
