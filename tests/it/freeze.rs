@@ -2,8 +2,15 @@
 
 use rustix::process::Signal;
 
-use crate::site::{RUNTIMES, content, pair};
+use crate::site::{RUNTIMES, Site, content, pair};
 use crate::wait;
+
+/// Whether both have agreed on a session. Each may have called the other: frozen before that, the other side would
+/// leave this one without any.
+fn agreed(alpha: &Site, beta: &Site) -> bool {
+    let up = [alpha, beta].map(|site| site.status()["peers"][0]["up"] == true);
+    up == [true, true] && alpha.run(&["peers", "ping", "beta"]).status.success()
+}
 
 #[test]
 fn a_frozen_peer_is_given_up_and_met_again() {
@@ -12,7 +19,7 @@ fn a_frozen_peer_is_given_up_and_met_again() {
         alpha.set("CONSIGN_RELAY_ACK_TIMEOUT", "1s");
         alpha.serve();
         beta.serve();
-        wait::until_true("a session", || alpha.status()["peers"][0]["up"] == true);
+        wait::until_true("a session that stays", || agreed(&alpha, &beta));
         beta.signal(Signal::STOP);
         let bytes = content(1, 150_000);
         let ids = [alpha.accepted("large", &bytes), alpha.accepted("small", &bytes[..500])];
@@ -38,12 +45,7 @@ fn a_death_in_flight_is_a_failed_attempt_and_no_fault() {
         let (mut alpha, mut beta) = pair(runtime);
         alpha.serve();
         beta.serve();
-        // Each may have called the other: frozen before they have agreed which session stays, the other side
-        // would leave this one without any.
-        wait::until_true("a session", || {
-            let one = [&alpha, &beta].map(|site| site.status()["peers"][0]["up"] == true);
-            one == [true, true] && alpha.run(&["peers", "ping", "beta"]).status.success()
-        });
+        wait::until_true("a session that stays", || agreed(&alpha, &beta));
         // With the other side frozen the delivery stays in flight, whenever this one dies.
         beta.signal(Signal::STOP);
         let bytes = content(1, 150_000);

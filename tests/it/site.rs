@@ -28,13 +28,14 @@ pub(crate) fn consign() -> Command {
 }
 
 /// A loopback address that nobody else gets: the host is this process's own, the port this call's,
-/// below those that the kernel takes for outgoing connections.
+/// below those that the kernel takes for outgoing connections. It is even: the page of a site that `init`
+/// makes is 11 above it.
 pub(crate) fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(10_000);
     let [_, high, middle, low] = std::process::id().to_be_bytes();
     let host = Ipv4Addr::new(127, 64 | (high & 63), middle, low);
     wait::until("a free port", || {
-        let address = SocketAddr::from((host, NEXT.fetch_add(1, Ordering::Relaxed)));
+        let address = SocketAddr::from((host, NEXT.fetch_add(2, Ordering::Relaxed)));
         TcpListener::bind(address).is_ok().then_some(address)
     })
 }
