@@ -7,7 +7,7 @@
 //! A read transaction lives for one such round; its results are copied out.
 
 use std::cell::OnceCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::num::NonZero;
 use std::sync::mpsc::Receiver;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -87,7 +87,7 @@ pub(crate) struct Queue {
 #[derive(Default)]
 struct State {
     jobs: VecDeque<(Owner, Ask)>,
-    serving: Vec<Owner>,
+    serving: BTreeSet<Owner>,
     /// Threads that wait and have not been woken; a few too many after they woke by themselves.
     waiting: usize,
     stopping: bool,
@@ -100,7 +100,7 @@ impl State {
         let Some((at, job)) = first.and_then(|at| Some((at, self.jobs.remove(at)?))) else {
             return;
         };
-        self.serving.push(job.0);
+        self.serving.insert(job.0);
         let mut bytes = job.1.row_bytes();
         round.push(job);
         // The other readers have something to do, too.
@@ -111,7 +111,7 @@ impl State {
                 return;
             };
             bytes = Some(sum.saturating_add(more));
-            self.serving.push(*owner);
+            self.serving.insert(*owner);
             round.extend(self.jobs.remove(at));
         }
     }
@@ -158,7 +158,9 @@ impl Queue {
 
     fn done(&self, owners: &[Owner]) {
         let mut state = locked(&self.state);
-        state.serving.retain(|other| !owners.contains(other));
+        for owner in owners {
+            state.serving.remove(owner);
+        }
         if state.stopping {
             self.changed.notify_all();
         } else if !state.jobs.is_empty() {

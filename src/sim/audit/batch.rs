@@ -341,7 +341,7 @@ impl Desk<'_> {
         if row.here && row.from != 0 && self.world.held.insert((id, self.ix)) {
             self.world.totals.delivered += 1;
         }
-        if row.from == 0 {
+        if row.from == 0 && !self.world.taps {
             self.world.began.insert((id, self.ix));
         }
         t.segments.push(seq);

@@ -231,7 +231,7 @@ fn a_store_that_has_stopped_answers_and_keeps_nothing() {
 }
 
 #[test]
-fn every_body_that_is_asked_for_is_answered_in_order_and_one_that_is_missing_alone() {
+fn every_body_that_is_asked_for_is_answered_once_and_one_that_is_missing_alone() {
     let dir = memory();
     let store = Lmdb::at(dir.path());
     let mut batch = numbered(1);
