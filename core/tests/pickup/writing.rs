@@ -12,7 +12,7 @@ use consign_core::pickup::{
 };
 use consign_core::store::StoreFault;
 
-use crate::relay::{MIB, Relay, Said, shard, with};
+use crate::relay::{MIB, Relay, Said, digests, shard, with};
 
 fn body(len: u64) -> Vec<u8> {
     (0..len).map(|i| (i % 251) as u8).collect()
@@ -268,6 +268,22 @@ fn the_same_shard_sent_again_at_length_is_compared_and_kept_for_nobody() {
         matches!(answer, Answer::Granted { size: Some(100_000), reserved: 100_000, .. }),
         "{answer:?}"
     );
+}
+
+#[test]
+fn what_is_only_compared_needs_room_beside_the_shard() {
+    let config = Config { max_bytes: 150_000, ..with(BufferConfig::default()) };
+    let mut relay = Relay::with(config);
+    let key = shard("a", 0);
+    relay.put_file(&key, &body(100_000));
+    let ask = relay.ask_of(&key, Some(100_000));
+    assert_eq!(relay.begin(ask).map(|_| ()), Err(PickupRefusal::Quota));
+    relay.site.settle();
+    assert_eq!((relay.used(), relay.site.store.files().count()), (100_000, 1));
+    // By its digest it is known without another copy.
+    let ask = UploadAsk { sha256: Some(digests(&body(100_000)).0), ..relay.ask_of(&key, Some(100_000)) };
+    assert_eq!(relay.upload(ask).map(|(new, _)| new), Ok(false));
+    relay.audit();
 }
 
 #[test]

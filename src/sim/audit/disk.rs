@@ -24,6 +24,8 @@ pub(super) struct Disk {
     pub meta: BTreeMap<MetaName, u64>,
     pub peers: BTreeMap<SiteNo, String>,
     pub segments: BTreeMap<Seq, SegmentRow>,
+    /// Sizes of segments that went while a delivery's row stayed, since it was destroyed: it is still counted.
+    pub left_sizes: BTreeMap<Seq, u64>,
     pub ids: BTreeMap<SegmentId, Seq>,
     pub bodies: BTreeMap<BodyNo, Inline>,
     pub blobs: BTreeMap<BlobNo, BlobRow>,
@@ -119,7 +121,8 @@ impl Disk {
     pub fn tally(&self) -> BTreeMap<(SiteNo, u8), Tally> {
         let mut tally: BTreeMap<(SiteNo, u8), Tally> = BTreeMap::new();
         for ((seq, site), row) in &self.deliveries {
-            let size = self.segments.get(seq).map_or(0, |segment| segment.size);
+            let size = self.segments.get(seq).map(|segment| segment.size);
+            let size = size.or_else(|| self.left_sizes.get(seq).copied()).unwrap_or(0);
             for at in row.counted_as() {
                 tally.entry((*site, at)).or_default().arrives(size);
             }
@@ -169,7 +172,7 @@ impl Disk {
         match name {
             Name::Meta(name) => self.meta.remove(name).is_some(),
             Name::Peer(site) => self.peers.remove(site).is_some(),
-            Name::Segment(seq) => self.segments.remove(seq).is_some(),
+            Name::Segment(seq) => self.unset_segment(*seq),
             Name::Id(id) => self.ids.remove(id).is_some(),
             Name::Body(body) => self.bodies.remove(body).is_some(),
             Name::Blob(blob) => self.blobs.remove(blob).is_some(),
@@ -199,6 +202,14 @@ impl Disk {
             Name::Pickup(name) => self.pickup.unset(name),
             Name::Foreign => false,
         }
+    }
+
+    fn unset_segment(&mut self, seq: Seq) -> bool {
+        let Some(row) = self.segments.remove(&seq) else { return false };
+        if self.of_segment(seq).next().is_some() {
+            self.left_sizes.insert(seq, row.size);
+        }
+        true
     }
 
     /// The first row that is here and not in `real`, or there and not here, or not the same; rows that

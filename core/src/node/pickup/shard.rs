@@ -333,7 +333,11 @@ impl Node {
                 alloc::format!("{size} on top of {used} are more than buffer.max_bytes, {limit}");
             return Err(No::new(PickupRefusal::Quota, text).after(super::LATER));
         }
-        let bytes = charge.saturating_sub(already);
+        self.admit_beside(charge.saturating_sub(already))
+    }
+
+    /// Whether there is room for so many bytes more, whoever they are for.
+    pub(super) fn admit_beside(&mut self, bytes: u64) -> Result<(), No> {
         let want = Want { bytes, segment: false, source: SiteNo(0) };
         self.admit_bytes(want).map_err(|(refusal, _, text)| {
             let refusal = match refusal {

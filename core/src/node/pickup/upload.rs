@@ -234,10 +234,10 @@ impl Node {
             self.is_there(asker.conn, asker.ticket, &row);
             return Ok(());
         }
-        // Only its bytes can tell. They are kept as long as that takes, for nobody.
+        // Only its bytes can tell. They are kept as long as that takes, for nobody, beside those that are there.
         let size = row.size.unwrap_or(0);
         self.admit_growth().map_err(|_| No::full())?;
-        self.admit_shard(size, size)?;
+        self.admit_beside(size)?;
         let blob = self.reserve(now, UNKNOWN, SiteNo(0), size, 0);
         self.grant(now, upload(asker, ask, true), &row, blob);
         Ok(())

@@ -9,3 +9,4 @@ mod play;
 mod reload;
 mod show;
 mod signed;
+mod sums;
