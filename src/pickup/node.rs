@@ -13,6 +13,7 @@
 pub mod config;
 mod fetch;
 pub mod give;
+mod keeper;
 mod records;
 mod session;
 pub mod shelf;

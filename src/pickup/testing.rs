@@ -188,7 +188,7 @@ impl Serving {
         let given = Given::of(&request.headers, REPR_DIGEST).expect("a good field");
         let mut hashes = Hashes::default();
         hashes.update(&all);
-        let (mut sha256, blake3) = hashes.finish();
+        let (sha256, mut blake3) = hashes.finish();
         if !given.fits(&sha256, &blake3) {
             return refuse(400, "digest_mismatch");
         }
@@ -197,7 +197,7 @@ impl Serving {
             other => other.is_some(),
         };
         if state.lies {
-            sha256.0[0] ^= 1;
+            blake3.0[0] ^= 1;
         }
         let uploaded = json!({
             "buffer_id": "blob-1", "state": "RELAY_BUFFERED", "size": all.len(),

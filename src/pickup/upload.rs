@@ -8,10 +8,10 @@
 use std::io;
 use std::time::Duration;
 
-use consign_core::id::{BlobDigest, Sha256Digest};
+use consign_core::id::BlobDigest;
 use consign_core::ledger::keys_pickup::ShardKey;
 use consign_core::ledger::rows_pickup::ShardState;
-use consign_core::pickup::digest::{REPR_DIGEST, field};
+use consign_core::pickup::digest::{self, REPR_DIGEST};
 use consign_core::pickup::message::Uploaded;
 use consign_core::pickup::token::Token;
 
@@ -193,8 +193,8 @@ impl Upload {
     ) -> Result<Try, Failure> {
         let mut fields = self.fields();
         let whole = source.whole();
-        if let Some((_, sha256, blake3)) = &whole {
-            fields.push((REPR_DIGEST, field(sha256, blake3)));
+        if let Some((_, blake3)) = &whole {
+            fields.push((REPR_DIGEST, digest::blake3_field(blake3)));
         }
         let start = offset.unwrap_or(0);
         let method = match offset {
@@ -213,7 +213,7 @@ impl Upload {
         let answer = {
             let mut from = Reader(source);
             let body = match whole {
-                Some((size, ..)) => Body::Sized(size.saturating_sub(start), &mut from),
+                Some((size, _)) => Body::Sized(size.saturating_sub(start), &mut from),
                 None => Body::Stream(&mut from),
             };
             self.ask(http, method, &fields, body, &mut count)?
@@ -240,8 +240,8 @@ impl Upload {
         let uploaded: Uploaded =
             serde_json::from_slice(&answer.body).map_err(|e| strange(&e.to_string()))?;
         let mine = source.whole().or_else(|| source.read_whole());
-        if let Some((size, sha256, blake3)) = mine {
-            check(&uploaded, size, &sha256, &blake3)?;
+        if let Some((size, blake3)) = mine {
+            check(&uploaded, size, &blake3)?;
         }
         Ok(Try::Done(Done { known: answer.status == 200, uploaded, again: 0 }))
     }
@@ -306,19 +306,13 @@ impl io::Read for Reader<'_> {
 }
 
 /// What the relay says that it has must be what was sent.
-fn check(
-    uploaded: &Uploaded,
-    size: u64,
-    sha256: &Sha256Digest,
-    blake3: &BlobDigest,
-) -> Result<(), Failure> {
-    let digest = &uploaded.digest;
-    if uploaded.size == size && digest.sha256 == *sha256 && digest.blake3 == *blake3 {
+fn check(uploaded: &Uploaded, size: u64, blake3: &BlobDigest) -> Result<(), Failure> {
+    if uploaded.size == size && uploaded.digest.blake3 == *blake3 {
         return Ok(());
     }
     let text = format!(
-        "the relay has {} bytes with SHA-256 {}, and {size} bytes with {sha256} were sent",
-        uploaded.size, digest.sha256
+        "the relay has {} bytes with BLAKE3 {}, and {size} bytes with {blake3} were sent",
+        uploaded.size, uploaded.digest.blake3
     );
     Err(Failure::new(Exit::Failed, "CN0812", text))
 }

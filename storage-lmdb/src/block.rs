@@ -14,7 +14,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    fn new() -> Block {
+    pub(crate) fn new() -> Block {
         let bytes = vec![0u8; BLOCK + ALIGN].into_boxed_slice();
         let start = bytes.as_ptr().align_offset(ALIGN);
         assert!(start <= ALIGN, "an address less than {ALIGN} bytes on is aligned");

@@ -5,7 +5,7 @@
 //! direct writes are refused the same blocks go through the page cache, with write-back kept going so
 //! that the final sync has little left to do.
 
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{IntoRawFd, OwnedFd};
 
 use consign_core::id::BlobNo;
 use rustix::fs::{FileType, OFlags};
@@ -13,9 +13,7 @@ use rustix::io::Errno;
 
 use crate::block::{ALIGN, BLOCK, Block};
 use crate::dir::{self, DataDir, FILE_MODE};
-
-/// How many bytes are handed to write-back at a time where direct writes are refused.
-const WRITE_BACK: u64 = 8 << 20;
+use crate::grown::{self, Grown};
 
 /// Why a file cannot be opened for writing.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,21 +30,16 @@ impl From<Errno> for OpenFault {
     }
 }
 
-/// The file. Its bytes are those on disk up to `at`, then those of the block or of the tail.
+/// The file. Its bytes are those on disk, then those of the block or of the tail.
 #[derive(Debug)]
 pub(crate) struct BlobFile {
-    file: OwnedFd,
+    disk: Grown,
     folder: OwnedFd,
-    /// Where the block goes; a multiple of the alignment.
-    at: u64,
     block: Option<Block>,
     /// What is left when the block was taken away: less than the alignment.
     tail: Vec<u8>,
-    direct: bool,
     /// Whether the name is durable.
     named: bool,
-    /// Up to where write-back was begun.
-    begun: u64,
 }
 
 impl BlobFile {
@@ -67,15 +60,14 @@ impl BlobFile {
         if offset > 0 {
             cut(&file, blob, offset, at, &mut tail)?;
         }
-        // Set afterwards: with O_CREAT a refusal would leave the file behind.
-        let direct = set_direct(&file, true).is_ok();
-        Ok(BlobFile { file, folder, at, block: None, tail, direct, named: offset > 0, begun: at })
+        // Direct only now: with O_CREAT a refusal would leave the file behind.
+        Ok(BlobFile { disk: Grown::new(file, at), folder, block: None, tail, named: offset > 0 })
     }
 
     /// How long it is, what is in memory included.
     pub(crate) fn len(&self) -> u64 {
         let held = self.block.as_ref().map_or(self.tail.len(), Block::fill);
-        self.at.saturating_add(held as u64)
+        self.disk.at().saturating_add(held as u64)
     }
 
     /// Whether it has a block.
@@ -94,7 +86,7 @@ impl BlobFile {
     pub(crate) fn take_block(&mut self) -> (Option<Block>, Result<(), Errno>) {
         let Some(mut block) = self.block.take() else { return (None, Ok(())) };
         let whole = block.whole();
-        let written = self.write(block.front(whole));
+        let written = self.disk.write(block.front(whole));
         if written.is_ok() {
             block.consume(whole);
             self.tail = block.front(block.fill()).to_vec();
@@ -110,7 +102,7 @@ impl BlobFile {
             data = data.get(taken..).unwrap_or_default();
             let mut written = Ok(());
             if block.fill() == BLOCK {
-                written = self.write(block.front(BLOCK));
+                written = self.disk.write(block.front(BLOCK));
                 block.consume(BLOCK);
             }
             self.block = Some(block);
@@ -125,8 +117,7 @@ impl BlobFile {
         let written = self.write_rest(&mut block);
         self.block = Some(block);
         written?;
-        rustix::fs::fdatasync(&self.file)?;
-        self.begun = self.at;
+        self.disk.sync()?;
         if !self.named {
             rustix::fs::fsync(&self.folder)?;
             self.named = true;
@@ -137,58 +128,23 @@ impl BlobFile {
     /// Writes what the block holds, and keeps there what does not end on a boundary.
     fn write_rest(&mut self, block: &mut Block) -> Result<(), Errno> {
         let whole = block.whole();
-        self.write(block.front(whole))?;
+        self.disk.write(block.front(whole))?;
         block.consume(whole);
         if block.fill() == 0 {
             return Ok(());
         }
-        let padded = if self.direct { block.pad() } else { block.fill() };
-        let at = self.at;
-        self.write(block.front(padded))?;
-        self.at = at;
+        let padded = if self.disk.is_direct() { block.pad() } else { block.fill() };
+        self.disk.write_ahead(block.front(padded))?;
         if padded > block.fill() {
-            rustix::fs::ftruncate(&self.file, at.saturating_add(block.fill() as u64))?;
+            self.disk.cut(block.fill() as u64)?;
         }
         Ok(())
-    }
-
-    /// Writes at the end of what is on disk.
-    fn write(&mut self, data: &[u8]) -> Result<(), Errno> {
-        if data.is_empty() {
-            return Ok(());
-        }
-        match dir::write_all(&self.file, data, self.at) {
-            // Aligned to more than we do, or refused after all: go on through the page cache.
-            Err(Errno::INVAL) if self.direct => {
-                set_direct(&self.file, false)?;
-                self.direct = false;
-                dir::write_all(&self.file, data, self.at)?;
-            }
-            other => other?,
-        }
-        self.at = self.at.saturating_add(data.len() as u64);
-        if !self.direct && self.at.saturating_sub(self.begun) >= WRITE_BACK {
-            self.write_back();
-        }
-        Ok(())
-    }
-
-    /// Waits for the piece that was begun last and begins the next, so that little is dirty at a time.
-    fn write_back(&mut self) {
-        let wait = libc::SYNC_FILE_RANGE_WAIT_BEFORE
-            | libc::SYNC_FILE_RANGE_WRITE
-            | libc::SYNC_FILE_RANGE_WAIT_AFTER;
-        let before = self.begun.saturating_sub(WRITE_BACK);
-        // Errors are left to fdatasync, which reports them all.
-        sync_range(&self.file, before, self.begun - before, wait);
-        sync_range(&self.file, self.begun, self.at - self.begun, libc::SYNC_FILE_RANGE_WRITE);
-        self.begun = self.at;
     }
 
     /// Closes it and says whether the system was content with that. Gives its block back.
     pub(crate) fn close(mut self) -> (Option<Block>, Result<(), Errno>) {
         let block = self.block.take();
-        let fd = self.file.into_raw_fd();
+        let fd = self.disk.into_file().into_raw_fd();
         // SAFETY: `into_raw_fd` gave up the ownership, and nothing else has the number.
         let closed = unsafe { rustix::io::try_close(fd) };
         (block, closed)
@@ -213,26 +169,5 @@ fn cut(
         return Err(OpenFault::Wrong(why));
     }
     rustix::fs::ftruncate(file, offset)?;
-    let mut done = 0;
-    while let Some(rest) = tail.get_mut(done..).filter(|rest| !rest.is_empty()) {
-        match rustix::io::pread(file, rest, at + done as u64) {
-            Ok(0) => return Err(OpenFault::System(Errno::IO)),
-            Ok(n) => done += n,
-            Err(Errno::INTR) => {}
-            Err(why) => return Err(OpenFault::System(why)),
-        }
-    }
-    Ok(())
-}
-
-fn set_direct(file: &OwnedFd, direct: bool) -> Result<(), Errno> {
-    let flags = rustix::fs::fcntl_getfl(file)?;
-    let flags = if direct { flags | OFlags::DIRECT } else { flags.difference(OFlags::DIRECT) };
-    rustix::fs::fcntl_setfl(file, flags)
-}
-
-fn sync_range(file: &OwnedFd, offset: u64, len: u64, flags: libc::c_uint) {
-    let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else { return };
-    // SAFETY: the descriptor is open for the whole call, which touches no memory of ours.
-    unsafe { libc::sync_file_range(file.as_raw_fd(), offset, len, flags) };
+    Ok(grown::read_exact(file, tail, at)?)
 }

@@ -35,6 +35,7 @@ mod blobs;
 mod block;
 mod dir;
 mod file;
+mod grown;
 mod lag;
 mod ledger;
 mod open;
@@ -49,6 +50,7 @@ mod store;
 mod tests;
 mod writer;
 
+pub use grown::LargeFile;
 pub use ledger::LmdbSnapshot;
 pub use open::{
     Aside, Compacted, HowFiles, Offline, OfflineSnapshot, OpenError, OpenOptions, WatchFiles,

@@ -9,6 +9,7 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::num::NonZero;
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::Receiver;
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -22,6 +23,8 @@ use consign_core::store::{Query, Snapshot, StoreEvent, StoreFault};
 use rustix::fs::Advice;
 use rustix::io::Errno;
 
+use crate::block::ALIGN;
+use crate::grown;
 use crate::ledger::LmdbSnapshot;
 use crate::shared::{Shared, locked};
 use crate::store::READERS;
@@ -30,6 +33,8 @@ use crate::store::READERS;
 const ROUND: usize = 64;
 /// … and their bytes, but for the last.
 const ROUND_BYTES: usize = 256 << 10;
+/// Content of so many bytes is read past the page cache.
+const DIRECT_FROM: u64 = 64 << 20;
 
 /// What the node's reader is given.
 pub(crate) enum NodeRead {
@@ -249,10 +254,19 @@ fn row(
     Ok(Bytes::copy_from_slice(row.get(from..to).unwrap_or_default()))
 }
 
+/// Reads content that is kept in a file. What is large goes past the page cache: it is read once for each peer, and
+/// would push out what is read over and over, the ledger above all.
 fn from_file(shared: &Shared, blob: BlobNo, offset: u64, len: usize) -> Result<Bytes, Errno> {
     let (file, size) = shared.dir.open_blob(blob)?;
     let rest = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
     let len = len.min(rest);
+    if size >= DIRECT_FROM && grown::set_direct(&file, true).is_ok() {
+        match read_direct(&file, offset, len) {
+            // Aligned to more than we do, or refused after all.
+            Err(Errno::INVAL) => grown::set_direct(&file, false)?,
+            other => return other,
+        }
+    }
     let mut data = Vec::with_capacity(len);
     while data.len() < len {
         let at = offset.saturating_add(data.len() as u64);
@@ -269,6 +283,29 @@ fn from_file(shared: &Shared, blob: BlobNo, offset: u64, len: usize) -> Result<B
         let _ = rustix::fs::fadvise(&file, next, Some(more), Advice::WillNeed);
     }
     Ok(Bytes::from(data))
+}
+
+/// Reads whole pages into memory at an address of a page, and shows the part that was asked for.
+fn read_direct(file: &OwnedFd, offset: u64, len: usize) -> Result<Bytes, Errno> {
+    let ahead = (offset % ALIGN as u64) as usize;
+    let (from, whole) = (offset - ahead as u64, (ahead + len).next_multiple_of(ALIGN));
+    let mut data = vec![0u8; whole + ALIGN];
+    let start = data.as_ptr().align_offset(ALIGN);
+    let mut done = 0;
+    // A piece that ends within a page ends the file.
+    while done < ahead + len && done.is_multiple_of(ALIGN) {
+        let Some(rest) = data.get_mut(start + done..start + whole) else {
+            return Err(Errno::INVAL);
+        };
+        match rustix::io::pread(file, rest, from.saturating_add(done as u64)) {
+            Ok(0) => break,
+            Ok(got) => done += got,
+            Err(Errno::INTR) => {}
+            Err(why) => return Err(why),
+        }
+    }
+    let end = start + done.min(ahead + len);
+    Ok(Bytes::from(data).slice((start + ahead).min(end)..end))
 }
 
 /// A fault of a content file as sessions see it.

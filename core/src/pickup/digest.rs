@@ -88,6 +88,12 @@ fn both<T: Copy + PartialEq>(a: Option<T>, b: Option<T>) -> Option<Option<T>> {
     }
 }
 
+/// BLAKE3 alone as a field's value.
+#[must_use]
+pub fn blake3_field(blake3: &BlobDigest) -> String {
+    format!("blake3=:{}:", STANDARD.encode(blake3.0))
+}
+
 /// Both digests as a field's value.
 #[must_use]
 pub fn field(sha256: &Sha256Digest, blake3: &BlobDigest) -> String {

@@ -281,7 +281,8 @@ fn what_is_only_compared_needs_room_beside_the_shard() {
     relay.site.settle();
     assert_eq!((relay.used(), relay.site.store.files().count()), (100_000, 1));
     // By its digest it is known without another copy.
-    let ask = UploadAsk { sha256: Some(digests(&body(100_000)).0), ..relay.ask_of(&key, Some(100_000)) };
+    let ask =
+        UploadAsk { sha256: Some(digests(&body(100_000)).0), ..relay.ask_of(&key, Some(100_000)) };
     assert_eq!(relay.upload(ask).map(|(new, _)| new), Ok(false));
     relay.audit();
 }

@@ -11,6 +11,7 @@ use consign_core::pickup::token::TOKEN;
 
 use super::Stop;
 use super::give::Owing;
+use super::keeper::Filling;
 use super::shelf::{Partial, Record, Shelf, Step};
 use crate::exit::{Exit, Failure};
 use crate::pickup::http::{Answer, Body, Http, Request, Signer, Target, Trouble};
@@ -73,11 +74,12 @@ impl Job {
                 Err(trouble) => (self.broke(&trouble), None),
             };
         }
-        let mut partial = match self.shelf.partial(&self.shard, size, digest) {
-            Ok(partial) => partial,
+        let partial = self.shelf.partial(&self.shard, size, digest);
+        let mut filling = match partial.and_then(Filling::begin) {
+            Ok(filling) => filling,
             Err(e) => return (self.cannot_begin(&e), http),
         };
-        let from = partial.size();
+        let from = filling.size();
         let mut begun = false;
         let mut sink = |headers: &Headers, data: &[u8]| {
             if !begun {
@@ -87,14 +89,17 @@ impl Job {
             if self.stop.0.stops.load(std::sync::atomic::Ordering::SeqCst) {
                 return Err(io::Error::new(io::ErrorKind::Interrupted, "the node is stopping"));
             }
-            if partial.size() + data.len() as u64 > size {
+            if filling.size() + data.len() as u64 > size {
                 return Err(io::Error::other("more came than was announced"));
             }
-            partial.write(data)
+            filling.write(data)
         };
         let (answer, http) = self.ask(http, (from > 0).then_some(from), &mut sink);
+        let (mut partial, kept) = filling.end();
+        // That it could not be written is the cause of whatever else went wrong.
+        let answer = kept.map_or_else(|e| Err(Trouble::Sink(e)), |()| answer);
         match answer {
-            Ok(answer) if matches!(answer.status, 200 | 206) => (self.came(&partial), http),
+            Ok(answer) if matches!(answer.status, 200 | 206) => (self.came(&mut partial), http),
             Ok(answer) => (self.refused(&answer), http),
             Err(Trouble::Sink(e)) if e.kind() == io::ErrorKind::Interrupted => {
                 let _ = partial.sync();
@@ -168,7 +173,7 @@ impl Job {
     }
 
     /// Everything has come: it is right and kept, or it is not.
-    fn came(&self, partial: &Partial) -> Outcome {
+    fn came(&self, partial: &mut Partial) -> Outcome {
         let (size, digest) = (self.notify.size, &self.notify.digest);
         if !partial.is(size, digest) {
             let _ = self.shelf.discard(partial);

@@ -20,6 +20,7 @@ use consign_core::id::hex;
 use consign_core::ledger::keys_pickup::ShardKey;
 use consign_core::pickup::message::{Digests, PendingNotify};
 use consign_core::pickup::sign::sha256;
+use consign_storage_lmdb::LargeFile;
 use rustix::fs::{AtFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,8 @@ const OWN: &str = ".consign";
 const NAME_MAX: usize = 200;
 /// Who may read content and its records: as the umask has it.
 const MODE: u32 = 0o666;
+/// Length from which on content is written past the page cache, in large blocks.
+const LARGE: u64 = 8 << 20;
 /// Age at which a part is given up.
 const OLD: Duration = Duration::from_secs(7 * 86_400);
 
@@ -127,10 +130,17 @@ pub struct Shelf {
     lock: OwnedFd,
 }
 
+/// Where it is written to.
+#[derive(Debug)]
+enum Part {
+    Small(File),
+    Large(LargeFile),
+}
+
 /// Content on its way in.
 #[derive(Debug)]
 pub struct Partial {
-    file: File,
+    file: Part,
     name: String,
     hashes: Hashes,
 }
@@ -147,7 +157,10 @@ impl Partial {
     /// # Errors
     /// Those of the system.
     pub fn write(&mut self, data: &[u8]) -> io::Result<()> {
-        self.file.write_all(data)?;
+        match &mut self.file {
+            Part::Small(file) => file.write_all(data)?,
+            Part::Large(file) => file.append(data)?,
+        }
         self.hashes.update(data);
         Ok(())
     }
@@ -156,8 +169,16 @@ impl Partial {
     ///
     /// # Errors
     /// Those of the system.
-    pub fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+    pub fn sync(&mut self) -> io::Result<()> {
+        match &mut self.file {
+            Part::Small(file) => file.sync_data(),
+            Part::Large(file) => file.sync(),
+        }
+    }
+
+    /// Whether it is long enough to be worth a thread.
+    pub(super) fn is_large(&self) -> bool {
+        matches!(self.file, Part::Large(_))
     }
 
     /// Whether it is what was announced.
@@ -310,6 +331,10 @@ impl Shelf {
         }
         hashes.read(&mut Read::by_ref(&mut file).take(size), &mut |_| {})?;
         file.seek(SeekFrom::Start(hashes.size))?;
+        let file = match size >= LARGE {
+            true => Part::Large(LargeFile::new(file.into(), hashes.size)?),
+            false => Part::Small(file),
+        };
         Ok(Partial { file, name, hashes })
     }
 
@@ -329,11 +354,11 @@ impl Shelf {
     pub fn keep(
         &self,
         shard: &ShardKey,
-        partial: &Partial,
+        partial: &mut Partial,
         record: &Record,
         done: &mut dyn FnMut(Step) -> io::Result<()>,
     ) -> io::Result<()> {
-        partial.file.sync_all()?;
+        partial.sync()?;
         rustix::fs::fsync(&self.partial)?;
         done(Step::Verified)?;
         let [file, version, index] = path_of(shard);

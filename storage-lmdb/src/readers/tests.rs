@@ -62,3 +62,24 @@ fn large_bodies_bound_a_round() {
     let bytes: usize = round(&mut state).len() * (60 << 10);
     assert!(bytes <= ROUND_BYTES + (60 << 10), "{bytes} bytes");
 }
+
+#[test]
+fn what_is_read_past_the_page_cache_is_what_was_asked_for() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let content: Vec<u8> = (0..30_000u32).map(|i| (i % 251) as u8).collect();
+    std::fs::write(&path, &content).expect("a file");
+    let file = OwnedFd::from(std::fs::File::open(&path).expect("it opens"));
+    if grown::set_direct(&file, true).is_err() {
+        println!("not past the page cache: the directory is none of a disk");
+    }
+    let pieces =
+        [(0, 4096), (0, 1), (4095, 2), (1, 29_999), (8192, 8192), (29_999, 1), (0, 30_000)];
+    for (offset, len) in pieces {
+        let read = read_direct(&file, offset, len).expect("it reads");
+        assert_eq!(read, content[offset as usize..offset as usize + len], "{len} from {offset}");
+    }
+    assert!(read_direct(&file, 30_000, 0).expect("it reads").is_empty());
+    assert_eq!(read_direct(&file, 29_000, 5_000).expect("it reads"), content[29_000..], "the end");
+    assert!(read_direct(&file, 40_000, 10).expect("it reads").is_empty(), "behind the end");
+}

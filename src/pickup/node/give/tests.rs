@@ -105,7 +105,7 @@ fn what_a_killed_process_owed_is_given_out_by_the_next() {
             if placed {
                 let mut partial = open.partial(&key, notify.size, &notify.digest).unwrap();
                 partial.write(&all).unwrap();
-                open.keep(&key, &partial, &record, &mut |_| Ok(())).unwrap();
+                open.keep(&key, &mut partial, &record, &mut |_| Ok(())).unwrap();
             }
         }
         assert_eq!(records(shelf.path()), 1);
@@ -167,7 +167,7 @@ fn held(shelf: &Path, rules: &[Rule], file: &str, all: &[u8]) {
     giving.owing().owe(&key, &record).unwrap();
     let mut partial = shelf.partial(&key, notify.size, &notify.digest).unwrap();
     partial.write(all).unwrap();
-    shelf.keep(&key, &partial, &record, &mut |_| Ok(())).unwrap();
+    shelf.keep(&key, &mut partial, &record, &mut |_| Ok(())).unwrap();
     shelf.answered(&key).unwrap();
 }
 

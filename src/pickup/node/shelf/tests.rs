@@ -4,6 +4,7 @@ use consign_core::id::{BlobDigest, Sha256Digest};
 use consign_core::pickup::token::Token;
 use consign_core::time::UnixMillis;
 
+use super::super::keeper::Filling;
 use super::*;
 
 fn shard(file: &str) -> ShardKey {
@@ -73,7 +74,7 @@ fn keeps(shelf: &Shelf, content: &[u8], until: Option<Step>) -> io::Result<()> {
     let from = partial.size() as usize;
     partial.write(&content[from..])?;
     assert!(partial.is(notify.size, &notify.digest));
-    shelf.keep(&shard, &partial, &Record::of(&notify, "edge-7"), &mut |step| {
+    shelf.keep(&shard, &mut partial, &Record::of(&notify, "edge-7"), &mut |step| {
         if Some(step) == until { Err(io::Error::other("killed")) } else { Ok(()) }
     })
 }
@@ -141,6 +142,45 @@ fn a_part_is_gone_on_with_unless_it_is_of_other_content() {
     assert!(!part.is(5, &other) && !part.is(5, &others), "both count");
     shelf.discard(&part).unwrap();
     assert_eq!(shelf.partial(&shard("f"), 5, &digest(b"hello")).unwrap().size(), 0);
+}
+
+#[test]
+fn a_large_part_is_gone_on_with_from_any_byte_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let shelf = Shelf::open(dir.path()).unwrap();
+    let content: Vec<u8> = (0..LARGE + 5_001).map(|i| (i % 251) as u8).collect();
+    let size = content.len() as u64;
+    for until in [1, 3_000_001, content.len() - 1] {
+        let part = shelf.partial(&shard("f"), size, &digest(&content)).unwrap();
+        let from = part.size() as usize;
+        let mut filling = Filling::begin(part).unwrap();
+        assert!(matches!(filling, Filling::Aside(_)));
+        for piece in content[from..until].chunks(100_003) {
+            filling.write(piece).unwrap();
+        }
+        assert_eq!(filling.size(), until as u64);
+        let (mut part, kept) = filling.end();
+        kept.unwrap();
+        part.sync().unwrap();
+        assert_eq!(part.size(), until as u64);
+    }
+    keeps(&shelf, &content, None).unwrap();
+    assert!(std::fs::read(dir.path().join("f/3/1")).unwrap() == content);
+}
+
+#[test]
+fn what_a_thread_cannot_write_is_said_at_the_end_at_the_latest() {
+    let dir = tempfile::tempdir().unwrap();
+    let shelf = Shelf::open(dir.path()).unwrap();
+    let mut part = shelf.partial(&shard("f"), LARGE, &digest(b"")).unwrap();
+    let only_read = File::open(dir.path().join(OWN).join("partial").join(&part.name)).unwrap();
+    part.file = Part::Large(LargeFile::new(only_read.into(), 0).unwrap());
+    let mut filling = Filling::begin(part).unwrap();
+    let piece = vec![7; 1 << 20];
+    let refused = (0..100).find(|_| filling.write(&piece).is_err());
+    assert!(refused.is_some(), "it goes on for ever");
+    let why = filling.end().1.unwrap_err();
+    assert_eq!(why.raw_os_error(), Some(Errno::BADF.raw_os_error()), "{why}");
 }
 
 #[test]

@@ -164,7 +164,7 @@ fn a_node_that_was_killed_at_any_point_fetches_no_byte_twice() {
         let notify = notify(&all, 1);
         let mut partial = shelf.partial(&key, notify.size, &notify.digest).unwrap();
         partial.write(&all).unwrap();
-        let killed = shelf.keep(&key, &partial, &Record::of(&notify, "edge-7"), &mut |done| {
+        let killed = shelf.keep(&key, &mut partial, &Record::of(&notify, "edge-7"), &mut |done| {
             if done == step { Err(std::io::Error::other("killed")) } else { Ok(()) }
         });
         assert!(killed.is_err());
