@@ -278,7 +278,7 @@ impl Desk<'_> {
             format!("it is acknowledged to {name}, and is not kept for this site itself")
         })?;
         if here {
-            self.site.addressed.insert(*id);
+            self.site.addressed.insert(seq);
         }
         // What began here is here, also when somebody else sends it.
         if asked.to.addresses(own) {

@@ -421,6 +421,8 @@ impl Desk<'_> {
                 self.world.custody.forget_all_of(self.ix);
                 self.site.lost_track = true;
                 self.site.rolled_back = true;
+                // Numbers are given again.
+                self.site.addressed.clear();
             }
         }
         self.tell_of_site(format!("{damage:?} is destroyed"));

@@ -131,8 +131,7 @@ impl Desk<'_> {
 
     fn segment_gone(&mut self, seq: Seq, row: &SegmentRow, gone: &Removals) -> Check {
         let judged = self.may_go(seq, row, gone);
-        // What comes under the same identity later is another copy.
-        self.site.addressed.remove(&row.id);
+        self.site.addressed.remove(&seq);
         judged
     }
 
@@ -238,7 +237,7 @@ impl Desk<'_> {
         let elsewhere = !row.origin.is_empty() && row.origin != *own;
         let named = matches!(row.to, Destinations::Named(_));
         let addressed = (elsewhere || named) && row.to.addresses(own);
-        let asked = site.addressed.contains(&row.id);
+        let asked = site.addressed.contains(&seq);
         demand(!row.here && !addressed && !asked, "I9", id, || {
             format!(
                 "it is evicted, and is for this site itself: {:?} from {:?}",

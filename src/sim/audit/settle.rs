@@ -85,8 +85,6 @@ impl Desk<'_> {
         for (id, seq) in &t.lost {
             if t.gone.segment(*seq).is_none() {
                 self.lost(id, *seq)?;
-                // What comes under the same identity later is another copy.
-                self.site.addressed.remove(id);
             }
         }
         self.settle_pickup(&t)?;

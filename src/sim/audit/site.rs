@@ -231,8 +231,9 @@ pub(super) struct Site {
     pub confirmed: BTreeSet<(SegmentId, String)>,
     /// What was ever remembered: origins and their accept numbers.
     pub recalled: BTreeMap<SegmentId, Vec<(String, u64)>>,
-    /// Segments that were acknowledged to somebody who addressed this site itself.
-    pub addressed: BTreeSet<SegmentId>,
+    /// Copies that were acknowledged to somebody who addressed this site itself: by number, because one that
+    /// has lost its content may stand beside a later one of the same identity.
+    pub addressed: BTreeSet<Seq>,
     /// Segments that an inbox rule has given out.
     pub given_out: BTreeSet<SegmentId>,
     /// Words of what operators have asked for here.

@@ -2,6 +2,7 @@
 
 mod acts;
 mod cases;
+mod copies;
 mod deeds;
 mod encode;
 mod more;
