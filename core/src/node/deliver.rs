@@ -329,7 +329,9 @@ impl Node {
         segment: &SegmentRow,
         cause: Cause,
     ) {
-        if matches!(cause, Cause::Missing | Cause::Mismatch) {
+        // One mismatch alone, be it the last attempt, may have come about on the way (DESIGN 3.4).
+        let again = cause == Cause::Mismatch && row.last_error == cause.number();
+        if cause == Cause::Missing || again {
             self.lost(seq, segment);
         }
         self.bury(now, site, seq, row, segment, cause, now.wall);

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use consign_core::code::{Cause, Refusal};
 use consign_core::config::Config;
-use consign_core::ledger::rows::State;
+use consign_core::id::SegmentId;
+use consign_core::ledger::rows::{Loss, State};
 use consign_core::node::Input;
 use consign_core::session::Outcome;
 use consign_core::store::StoreFault;
@@ -139,4 +140,39 @@ fn eight_refusals_for_want_of_space_in_a_row_also_hold_back_the_peer() {
         assert!(offered_after(refusal, 8, true), "{refusal}: an ack between");
     }
     assert!(offered_after(Refusal::Busy, 20, false));
+}
+
+/// A peer refuses what it gets so often as a mismatch, and the last time with nothing left of the budget.
+fn mismatched(times: u32) -> (Site, SegmentId) {
+    let mut site = Site::with(Config { max_retries: times, ..config(&["beta", "gamma"]) });
+    let id = site.queue("one", &["beta", "gamma"]);
+    let beta = site.session("beta");
+    for _ in 0..times {
+        site.settle();
+        let (_, sending) = site.sendings().pop().expect("it is offered");
+        site.outcome(beta, sending.offer.transfer, Site::rejected(Refusal::Mismatch));
+        site.settle();
+        site.wait(Duration::from_secs(20));
+    }
+    let row = site.delivery(id, "beta").unwrap();
+    let cause = Cause::from_number(row.last_error);
+    assert_eq!((row.state, cause), (State::Deadletter, Some(Cause::Mismatch)));
+    (site, id)
+}
+
+#[test]
+fn one_mismatch_on_the_last_attempt_says_nothing_against_the_content() {
+    let (mut site, id) = mismatched(1);
+    assert_eq!(site.segment(id).unwrap().loss, None);
+    let gamma = site.session("gamma");
+    site.settle();
+    let (_, sending) = site.sendings().pop().expect("gamma is offered it all the same");
+    site.outcome(gamma, sending.offer.transfer, Outcome::Acked);
+    site.settle();
+    assert_eq!(site.delivery(id, "gamma").unwrap().state, State::Acked);
+    site.audit();
+    // The second in a row does.
+    let (site, id) = mismatched(2);
+    assert_eq!(site.segment(id).unwrap().loss, Some(Loss::Gone));
+    site.audit();
 }
