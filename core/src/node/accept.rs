@@ -11,6 +11,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::deliver::STEP_ROWS;
+use super::repair::is_lost;
 use super::types::{Action, Note};
 use super::upkeep::Want;
 use super::{Asked, Mode, Node};
@@ -39,6 +40,8 @@ pub(super) struct Pending {
     /// The peer it comes from; 0 for a local client.
     pub source: SiteNo,
     pub what: What,
+    /// Its content is in its place already: what is left to judge is whom it is for.
+    pub placed: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -54,7 +57,11 @@ pub(super) enum What {
 }
 
 impl Pending {
-    fn id(&self) -> SegmentId {
+    pub fn new(conn: ConnId, transfer: TransferNo, source: SiteNo, what: What) -> Pending {
+        Pending { conn, transfer, source, what, placed: false }
+    }
+
+    pub fn id(&self) -> SegmentId {
         match &self.what {
             What::Offer(offer, _) | What::Received(offer, _) => offer.id,
             What::Submit(submission) => submission.id,
@@ -62,7 +69,7 @@ impl Pending {
         }
     }
 
-    fn digest(&self) -> BlobDigest {
+    pub fn digest(&self) -> BlobDigest {
         match &self.what {
             What::Offer(offer, _) | What::Received(offer, _) => offer.digest,
             What::Submit(submission) => submission.digest,
@@ -71,9 +78,18 @@ impl Pending {
         }
     }
 
+    pub fn size(&self) -> u64 {
+        match &self.what {
+            What::Offer(offer, _) | What::Received(offer, _) => offer.size,
+            What::Submit(submission) => submission.size,
+            What::Receipt(_) => 0,
+        }
+    }
+
     /// A body that is parked for it.
     pub fn parked(&self) -> Option<Handle> {
         match &self.what {
+            _ if self.placed => None,
             What::Offer(_, body) => *body,
             What::Received(..) | What::Receipt(_) => None,
             What::Submit(submission) => match submission.content {
@@ -86,6 +102,7 @@ impl Pending {
     /// A finished file that belongs to it.
     pub fn blob(&self) -> Option<BlobNo> {
         match &self.what {
+            _ if self.placed => None,
             What::Offer(..) | What::Receipt(_) => None,
             What::Received(_, blob) => Some(*blob),
             What::Submit(submission) => match submission.content {
@@ -144,8 +161,7 @@ impl Node {
 
     pub(super) fn judge(&mut self, now: Now, out: &mut Vec<Action>) {
         while let Some((pending, ..)) = self.found.front() {
-            let rows = STEP_ROWS + 4 * self.reach(pending) + self.export_rows();
-            if !self.stage.growth_room(rows) {
+            if !self.stage.growth_room(self.rows_of(pending)) {
                 return;
             }
             let Some((pending, found, as_of, done)) = self.found.pop_front() else { return };
@@ -159,6 +175,11 @@ impl Node {
                 self.book.closed(read);
             }
         }
+    }
+
+    /// How many rows it can bring at most.
+    pub(super) fn rows_of(&self, pending: &Pending) -> usize {
+        STEP_ROWS + 4 * self.reach(pending) + self.export_rows()
     }
 
     /// How many deliveries it can bring at most.
@@ -195,7 +216,7 @@ impl Node {
         }
     }
 
-    fn judge_one(
+    pub(super) fn judge_one(
         &mut self,
         now: Now,
         pending: Pending,
@@ -207,6 +228,9 @@ impl Node {
             return self.repair_later(pending, out);
         }
         let known = self.known(&pending.id(), &found, as_of);
+        if let Some(seq) = known.as_ref().and_then(|known| replaces(&pending, known)) {
+            return self.read_lost(pending, seq, out);
+        }
         let verdict = match (&pending.what, known) {
             (What::Receipt(receipt), known) => {
                 let (conn, source, receipt) = (pending.conn, pending.source, receipt.clone());
@@ -331,6 +355,13 @@ impl Node {
         let refusal = Some(full(transfer, id));
         self.promise_unless(Plant::AckBeforeCommit, pending.conn, promise, refusal, Some(seq));
     }
+}
+
+/// The number of a segment whose content is doubted here, if this brings it: nothing is promised on the
+/// strength of what may be gone, and what comes takes its place first.
+fn replaces(pending: &Pending, known: &Known) -> Option<Seq> {
+    let brings = !matches!(pending.what, What::Receipt(_));
+    (brings && is_lost(&known.row, pending)).then_some(known.seq)
 }
 
 /// What goes out instead of a promise when its batch finds no space.

@@ -327,7 +327,7 @@ impl Node {
         if let Some(state) = self.conns.get_mut(&conn) {
             state.incoming.remove(&blob);
         }
-        self.pend(Pending { conn, transfer, source, what: What::Received(offer, blob) });
+        self.pend(Pending::new(conn, transfer, source, What::Received(offer, blob)));
     }
 
     /// Content will not be finished on this transfer.

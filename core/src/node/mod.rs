@@ -268,7 +268,7 @@ impl Node {
             SessionEvent::Ready(limits) => self.ready(conn, limits, out),
             SessionEvent::Offered { offer, body } => {
                 let transfer = offer.transfer;
-                self.pend(Pending { conn, transfer, source, what: What::Offer(offer, body) });
+                self.pend(Pending::new(conn, transfer, source, What::Offer(offer, body)));
             }
             SessionEvent::Checkpoint { blob, offset, chain, .. } => {
                 self.checkpoint(now, conn, blob, offset, chain);
@@ -286,7 +286,7 @@ impl Node {
             SessionEvent::Pong(micros) => self.pong(conn, micros, out),
             SessionEvent::Submit { ticket, submission } => {
                 let what = What::Submit(submission);
-                self.pend(Pending { conn, transfer: ticket, source, what });
+                self.pend(Pending::new(conn, ticket, source, what));
             }
             SessionEvent::Reserve { ticket, size } => {
                 self.reservations.push_back((conn, ticket, size));
@@ -298,7 +298,7 @@ impl Node {
             }
             SessionEvent::Receipt(receipt) => {
                 let what = What::Receipt(receipt);
-                self.pend(Pending { conn, transfer: TransferNo(0), source, what });
+                self.pend(Pending::new(conn, TransferNo(0), source, what));
             }
             SessionEvent::ReceiptOk { id, site, later } => {
                 self.receipt_answered(conn, id, &site, later);

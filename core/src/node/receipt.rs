@@ -264,7 +264,7 @@ impl Node {
         let source = self.conns.get(&conn).and_then(|c| c.peer.as_ref()).map(|p| p.site);
         if let Some(source) = source {
             let what = What::Receipt(receipt);
-            self.pend(Pending { conn, transfer: TransferNo(0), source, what });
+            self.pend(Pending::new(conn, TransferNo(0), source, what));
         }
     }
 

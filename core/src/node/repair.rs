@@ -1,5 +1,6 @@
-//! Wanted content has come: it takes the place of what is damaged or gone, in one commit, in every
-//! segment that had it. Nothing else of these segments changes, and until that commit nothing at all.
+//! Content has come that was wanted, or that somebody brings again while what is kept of it is doubted: it
+//! takes the place of what is damaged or gone, in one commit, in every segment that had it. For a WANT
+//! nothing else of these segments changes, and until that commit nothing at all.
 
 use alloc::boxed::Box;
 use alloc::string::ToString;
@@ -18,10 +19,19 @@ use crate::ledger::rows::{BlobRow, Body, DoomedRow, IdRow, SegmentRow};
 use crate::ledger::{Table, keys};
 use crate::session::Promise;
 use crate::time::Now;
-use crate::wire::Offer;
 
 /// Rows that a repair stages for each segment, and besides.
 const ROWS: (usize, usize) = (6, 32);
+
+/// What has become of content that was brought for damaged content.
+enum Repair {
+    /// It is asked for, and not here yet.
+    Comes,
+    /// It is in its place, under this number.
+    Placed(Seq),
+    /// Nothing is damaged any more.
+    Whole,
+}
 
 impl Node {
     /// Wanted content is offered, or has come: everybody who has lost it is read.
@@ -31,7 +41,13 @@ impl Node {
             let text = "nothing of it is wanted here".to_string();
             return self.not_repaired(&pending, (Refusal::NotAddressed, 0, text), out);
         };
-        let lookup = Lookup { id: offer.id, digest: offer.digest, source: pending.source };
+        self.read_lost(pending, seq, out);
+    }
+
+    /// Reads everybody who has lost what this brings.
+    pub(super) fn read_lost(&mut self, pending: Pending, seq: Seq, out: &mut Vec<Action>) {
+        let (id, digest) = (pending.id(), pending.digest());
+        let lookup = Lookup { id, digest, source: pending.source };
         self.ask(Asked::Repair(Box::new(pending)), ReadRequest::Repair(seq, lookup), out);
     }
 
@@ -52,15 +68,37 @@ impl Node {
         if !self.conns.contains_key(&pending.conn) {
             return self.drop_pending(&pending, out);
         }
-        if !self.stage.growth_room(ROWS.0 * kept.len() + ROWS.1) {
+        let rows = ROWS.0 * kept.len() + ROWS.1 + self.rows_of(&pending);
+        if !self.stage.growth_room(rows) {
             // It is looked up again once there is room.
             return self.pend(pending);
         }
         let kept = kept.into_iter().flatten().filter_map(|kept| self.corrected(kept, as_of));
         let kept: Vec<Kept> = kept.collect();
-        if let Err(no) = self.repair(now, &pending, &found, kept, out) {
-            self.not_repaired(&pending, no, out);
+        let wanted = self.is_repair(&pending);
+        match self.repair(now, &pending, &found, kept, out) {
+            Err(no) => self.not_repaired(&pending, no, out),
+            Ok(Repair::Comes) => {}
+            Ok(Repair::Placed(seq)) if wanted => self.promise_repaired(&pending, seq),
+            // Who brings it for more than that is told what rests on the content that is there now.
+            Ok(Repair::Placed(_)) => {
+                let pending = Pending { placed: true, ..pending };
+                self.judge_one(now, pending, found, as_of, out);
+            }
+            Ok(Repair::Whole) if wanted => {
+                self.wants.forget(&pending.id());
+                let text = "nothing of it is to be repaired here".to_string();
+                self.not_repaired(&pending, (Refusal::NotAddressed, 0, text), out);
+            }
+            Ok(Repair::Whole) => self.judge_one(now, pending, found, as_of, out),
         }
+    }
+
+    fn promise_repaired(&mut self, pending: &Pending, seq: Seq) {
+        let (transfer, id) = (pending.transfer, pending.id());
+        let refusal = Some(full(transfer, id));
+        let promise = Promise::Ack { transfer, id };
+        self.promise(pending.conn, promise, refusal, Some(seq));
     }
 
     fn repair(
@@ -70,21 +108,15 @@ impl Node {
         found: &Found,
         kept: Vec<Kept>,
         out: &mut Vec<Action>,
-    ) -> Result<(), No> {
+    ) -> Result<Repair, No> {
         let busy = |text: &str| (Refusal::Busy, 1_000, text.to_string());
-        let (What::Offer(offer, _) | What::Received(offer, _)) = &pending.what else {
-            return Err(busy("only offers repair"));
-        };
         if !matches!(self.mode, Mode::Normal) || self.stopping {
             return Err(busy("there is no room for repairs now"));
         }
-        let lost: Vec<Kept> = kept.into_iter().filter(|k| is_lost(&k.held.row, offer)).collect();
-        let Some(first) = lost.iter().find(|k| k.held.row.id == offer.id) else {
-            self.wants.forget(&offer.id);
-            let text = "nothing of it is to be repaired here".to_string();
-            return Err((Refusal::NotAddressed, 0, text));
+        let lost: Vec<Kept> = kept.into_iter().filter(|k| is_lost(&k.held.row, pending)).collect();
+        let Some(first) = lost.iter().find(|k| k.held.row.id == pending.id()).cloned() else {
+            return Ok(Repair::Whole);
         };
-        let first = first.clone();
         let same = |kept: &Kept| kept.held.row.body == first.held.row.body;
         let mut lost: Vec<Kept> = lost.into_iter().filter(same).collect();
         if first.digest.is_some_and(|blob| Body::Blob(blob) == first.held.row.body) {
@@ -93,22 +125,24 @@ impl Node {
         if lost.iter().any(|kept| self.is_read(kept.held.seq)) {
             return Err(busy("what is left of it is being read"));
         }
-        let new = match &pending.what {
-            What::Offer(_, None) => return self.open_incoming(now, pending, offer, found, out),
-            What::Offer(_, Some(handle)) => {
+        if let What::Offer(offer, None) = &pending.what {
+            self.open_incoming(now, pending, offer, found, out)?;
+            return Ok(Repair::Comes);
+        }
+        let new = match (pending.parked(), pending.blob()) {
+            (Some(handle), _) => {
                 // A body in the ledger is of one segment alone.
                 lost = [first.clone()].into();
-                self.mended_inline(*handle, &first.held.row)?
+                self.mended_inline(handle, &first.held.row)?
             }
-            What::Received(_, blob) => self.adopt(*blob, offer.digest, offer.size, found),
-            What::Submit(_) | What::Receipt(_) => return Err(busy("only offers repair")),
+            (None, Some(blob)) if self.incoming.contains(blob) => {
+                self.adopt(blob, pending.digest(), pending.size(), found)
+            }
+            (None, _) => return Err(busy("what was to take its place was given up")),
         };
-        self.put_in_place(now, &first, new, &lost);
-        let (transfer, id) = (pending.transfer, offer.id);
-        let refusal = Some(full(transfer, id));
-        let promise = Promise::Ack { transfer, id };
-        self.promise(pending.conn, promise, refusal, Some(first.held.seq));
-        Ok(())
+        let reason = if self.is_repair(pending) { "want" } else { "brought_again" };
+        self.put_in_place(now, &first, new, &lost, reason);
+        Ok(Repair::Placed(first.held.seq))
     }
 
     /// Whether somebody is reading its content: an attempt, or an export.
@@ -124,7 +158,14 @@ impl Node {
     }
 
     /// New content takes the place of the old in all of `lost`; the old goes with its last owner.
-    fn put_in_place(&mut self, now: Now, first: &Kept, new: Body, lost: &[Kept]) {
+    fn put_in_place(
+        &mut self,
+        now: Now,
+        first: &Kept,
+        new: Body,
+        lost: &[Kept],
+        reason: &'static str,
+    ) {
         let batch = self.stage.number();
         if let Body::Blob(blob) = new {
             // Adopting it has counted one of them.
@@ -145,7 +186,7 @@ impl Node {
             }
             self.wants.mended(&row.id, batch);
             self.scrub.is_well(seq);
-            self.audit(now, Act { action: "repaired", reason: "want", ..Act::on(&row) });
+            self.audit(now, Act { action: "repaired", reason, ..Act::on(&row) });
             self.put_segment(seq, SegmentRow { body: new, loss: None, ..row });
         }
         match (old, first.blob) {
@@ -177,9 +218,9 @@ impl Node {
     }
 }
 
-/// Whether this segment has lost what is offered.
-fn is_lost(row: &SegmentRow, offer: &Offer) -> bool {
-    row.loss.is_some() && (row.digest, row.size) == (offer.digest, offer.size)
+/// Whether this segment has lost what is brought.
+pub(super) fn is_lost(row: &SegmentRow, pending: &Pending) -> bool {
+    row.loss.is_some() && (row.digest, row.size) == (pending.digest(), pending.size())
 }
 
 fn count(owners: usize) -> u32 {

@@ -8,6 +8,7 @@ mod books;
 mod check;
 mod clock;
 mod custody;
+mod doubted;
 mod export;
 mod export_life;
 mod export_stray;

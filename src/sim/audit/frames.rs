@@ -63,9 +63,10 @@ impl Desk<'_> {
             Frame::Offer(offer, _) => {
                 let (id, digest, to) = (offer.id, offer.digest, offer.to.clone());
                 let held = self.site.holds(&id) == Holds::Yes;
+                let doubted = self.site.doubts(&id);
                 let (origin, origin_seq) = (offer.origin.clone(), offer.origin_seq);
                 let at = self.at;
-                let asked = Asked { id, digest, to, origin, origin_seq, held, at };
+                let asked = Asked { id, digest, to, origin, origin_seq, held, doubted, at };
                 self.site.links.get(conn).asked.insert(offer.transfer, asked);
                 self.tell_frame(&offer.id, Kind::Offer, false, peer, offer.transfer, 0);
             }
@@ -257,9 +258,22 @@ impl Desk<'_> {
             format!("it is acknowledged to {name} in epoch {epoch}, the session's is {theirs:?}")
         })?;
         self.world.acks.insert((self.ix, peer, *id, epoch));
+        let own = &self.site.config.name;
+        let for_it = asked.to.addresses(own);
+        let here = for_it && asked.origin != *own;
+        let doubted = asked.doubted.filter(|body| self.site.doubts(id) == Some(*body));
+        demand(doubted.is_none(), "I1", Some(*id), || {
+            format!("it is acknowledged to {name}, and what is kept of it was doubted before")
+        })?;
         match self.site.holds(id) {
             Holds::Yes => {}
-            Holds::Harmed => return Ok(()),
+            Holds::Harmed => {
+                // It came to harm before anybody could know, and may be mended by another's copy.
+                if for_it {
+                    self.world.held.insert((*id, self.ix));
+                }
+                return Ok(());
+            }
             // What is gone from here has arrived wherever it is asked for, as receipts here say.
             Holds::No(_) if let_go || self.has_receipts(id, &asked.to) => return Ok(()),
             Holds::No(why) => {
@@ -272,8 +286,6 @@ impl Desk<'_> {
         else {
             return Ok(());
         };
-        let own = &self.site.config.name;
-        let here = asked.to.addresses(own) && asked.origin != *own;
         demand(row.here || !here, "I1", Some(*id), || {
             format!("it is acknowledged to {name}, and is not kept for this site itself")
         })?;
@@ -281,7 +293,7 @@ impl Desk<'_> {
             self.site.addressed.insert(seq);
         }
         // What began here is here, also when somebody else sends it.
-        if asked.to.addresses(own) {
+        if for_it {
             self.world.held.insert((*id, self.ix));
         }
         // It was decided by what held at some time since the offer came.

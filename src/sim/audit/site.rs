@@ -55,6 +55,8 @@ pub(super) struct Asked {
     pub origin_seq: u64,
     /// Whether it was held when the offer came.
     pub held: bool,
+    /// What was kept of it and known to be doubtful by then.
+    pub doubted: Option<Body>,
     /// When it came.
     pub at: Micros,
 }
@@ -356,6 +358,12 @@ impl Site {
             None if self.harm.segment(seq) => Holds::Harmed,
             None => Holds::No(format!("number {seq} has no row")),
         }
+    }
+
+    /// What is kept of a segment, if the site knows that something is wrong with it.
+    pub fn doubts(&self, id: &SegmentId) -> Option<Body> {
+        let row = self.disk.segments.get(self.disk.ids.get(id)?)?;
+        row.loss.filter(|_| !self.lost_track).map(|_| row.body)
     }
 
     /// Whether content of a segment was destroyed.

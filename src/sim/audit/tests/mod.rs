@@ -5,6 +5,7 @@ mod cases;
 mod copies;
 mod deeds;
 mod encode;
+mod mended;
 mod more;
 mod play;
 mod reload;
