@@ -171,6 +171,9 @@ pub struct Held {
     pub row: SegmentRow,
     /// Its deliveries, by site.
     pub deliveries: Vec<(SiteNo, DeliveryRow)>,
+    /// Sites whose delivery is there and cannot be read.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub unreadable: Vec<SiteNo>,
 }
 
 /// A due delivery with all the node needs to claim it.
@@ -398,16 +401,16 @@ where
 /// When the store cannot be read.
 pub fn held(snapshot: &dyn Snapshot, seq: Seq) -> Result<Option<Held>, StoreFault> {
     let Some(row) = lenient(snapshot, Table::Segments, &keys::seq(seq))? else { return Ok(None) };
-    let mut deliveries = Vec::new();
+    let (mut deliveries, mut unreadable) = (Vec::new(), Vec::new());
     scan_prefix(snapshot, Table::Deliveries, &keys::seq(seq), &mut |key, value| {
-        if let (Some((_, site)), Ok(row)) =
-            (keys::parse_delivery(key), decode(Table::Deliveries, key, value))
-        {
-            deliveries.push((site, row));
+        let Some((_, site)) = keys::parse_delivery(key) else { return true };
+        match decode(Table::Deliveries, key, value) {
+            Ok(row) => deliveries.push((site, row)),
+            Err(_) => unreadable.push(site),
         }
         true
     })?;
-    Ok(Some(Held { seq, row, deliveries }))
+    Ok(Some(Held { seq, row, deliveries, unreadable }))
 }
 
 /// Scans the rows whose key begins with `prefix`.

@@ -5,7 +5,7 @@
 //! on that batch.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -118,6 +118,15 @@ pub(super) struct Known {
     pub seq: Seq,
     pub row: SegmentRow,
     pub deliveries: BTreeMap<SiteNo, DeliveryRow>,
+    /// Sites whose delivery cannot be read: where it stands is not known, and it is not begun anew.
+    pub unreadable: BTreeSet<SiteNo>,
+}
+
+impl Known {
+    /// Whether nothing is owed to a site yet, nor ever was.
+    pub fn lacks(&self, site: SiteNo) -> bool {
+        !self.deliveries.contains_key(&site) && !self.unreadable.contains(&site)
+    }
 }
 
 /// A refusal in the making: code, how long to wait (ms), text.
@@ -294,18 +303,17 @@ impl Node {
         let row = self.book.segment(seq).or(held.map(|h| &h.row))?.clone();
         let mut deliveries: BTreeMap<SiteNo, DeliveryRow> =
             held.map(|h| h.deliveries.iter().cloned().collect()).unwrap_or_default();
+        let mut unreadable: BTreeSet<SiteNo> =
+            held.map(|h| h.unreadable.iter().copied().collect()).unwrap_or_default();
         for site in self.peers.keys() {
-            match self.book.delivery(*site, seq, as_of) {
-                Some(Some(newer)) => {
-                    deliveries.insert(*site, newer.clone());
-                }
-                Some(None) => {
-                    deliveries.remove(site);
-                }
-                None => {}
-            }
+            let Some(newer) = self.book.delivery(*site, seq, as_of) else { continue };
+            unreadable.remove(site);
+            match newer {
+                Some(newer) => deliveries.insert(*site, newer.clone()),
+                None => deliveries.remove(site),
+            };
         }
-        Some(Known { seq, row, deliveries })
+        Some(Known { seq, row, deliveries, unreadable })
     }
 
     /// A segment that is not held here.

@@ -1,6 +1,6 @@
 //! Segments that come again: those that are held, and those that are only remembered.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
@@ -45,7 +45,7 @@ impl Node {
     ) -> Result<(), No> {
         let source = pending.source;
         let plan = self.plan(source, offer, &known)?;
-        let Known { seq, mut row, deliveries } = known;
+        let Known { seq, mut row, deliveries, .. } = known;
         self.ends_loop(source, offer, seq, &row, &plan)?;
         // The site's own accept coming back does not make it a destination (R1).
         let own = offer.origin == self.config.name;
@@ -93,10 +93,11 @@ impl Node {
         let mut plan = Plan::default();
         let Destinations::Named(names) = &offer.to else {
             let all = self.destinations(&offer.to, source, &offer.origin, false)?;
-            plan.new = all.into_iter().filter(|s| !known.deliveries.contains_key(s)).collect();
+            plan.new = all.into_iter().filter(|s| known.lacks(*s)).collect();
             return Ok(plan);
         };
         for name in names.iter().filter(|name| **name != self.config.name) {
+            self.can_tell(name, &known.unreadable)?;
             let delivery = self.sites.get(name).and_then(|s| Some((s, known.deliveries.get(s)?)));
             match delivery.map(|(site, row)| (*site, row.state, row.custody)) {
                 Some((site, State::Acked | State::Deadletter, _)) => plan.settled.push(site),
@@ -115,6 +116,19 @@ impl Node {
             }
         }
         Ok(plan)
+    }
+
+    /// Nobody is told that a segment is on its way to a site when the row that says so cannot be read. It
+    /// may be a reading that was wrong: whoever asks comes again.
+    fn can_tell(&self, name: &str, unreadable: &BTreeSet<SiteNo>) -> Result<(), No> {
+        if self.sites.get(name).is_none_or(|site| !unreadable.contains(site)) {
+            return Ok(());
+        }
+        let own = &self.config.name;
+        let text = alloc::format!(
+            "the row of its delivery to {name} cannot be read at {own}: `consign fsck --repair` there"
+        );
+        Err((Refusal::Busy, 60_000, text))
     }
 
     /// A segment that comes round to a site which still relies on others for it has gone in a circle:
@@ -208,10 +222,12 @@ impl Node {
         known: Known,
         out: &mut Vec<Action>,
     ) -> Result<(), No> {
-        let Known { seq, mut row, deliveries } = known;
         let wanted = self.destinations(&submission.to, SiteNo(0), "", true)?;
-        let new: Vec<SiteNo> =
-            wanted.iter().copied().filter(|s| !deliveries.contains_key(s)).collect();
+        for peer in wanted.iter().filter_map(|site| self.peers.get(site)) {
+            self.can_tell(&peer.name, &known.unreadable)?;
+        }
+        let new: Vec<SiteNo> = wanted.iter().copied().filter(|s| known.lacks(*s)).collect();
+        let Known { seq, mut row, deliveries, .. } = known;
         let here = submission.to != Destinations::All
             && submission.to.addresses(&self.config.name)
             && !row.here;

@@ -320,7 +320,6 @@ impl Node {
             out.push(Action::Command(conn, command));
         }
         self.book.committed(through);
-        self.pickup_committed();
         self.wants.committed(through);
         self.act_committed(through);
         self.relieved();
@@ -427,6 +426,7 @@ impl Node {
         self.look_at_handed(out);
         self.ask_wants(now, out);
         self.drain(now, out);
+        self.pickup_forgets();
     }
 
     /// The staged batch, when none is under way and there is anything in it.

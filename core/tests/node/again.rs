@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use consign_core::code::Refusal;
 use consign_core::config::Config;
-use consign_core::id::{BatchNo, SegmentId, Seq};
+use consign_core::id::{BatchNo, SegmentId, Seq, TransferNo};
 use consign_core::ledger::rows::{CounterRow, MetaName, MetaRow, State};
 use consign_core::ledger::rows_upkeep::RememberedRow;
 use consign_core::ledger::{Table, keys};
 use consign_core::segment::Class;
-use consign_core::session::Outcome;
+use consign_core::session::{Outcome, Promise, SessionCommand};
 use consign_core::store::Batch;
 
 use crate::hop::*;
@@ -191,4 +191,54 @@ fn a_segment_is_worth_delivering_longer_when_it_is_accepted_again() {
     let mut site = site.restart();
     site.queue("one", &["beta"]);
     assert_eq!(site.segment(id).unwrap().meta.expires_at, Some(first + 30_000));
+}
+
+/// A client hands it in for some sites, and this is what it is told.
+fn hand_in(site: &mut Site, to: &[&str]) -> Vec<SessionCommand> {
+    let client = site.client();
+    site.submit_body(client, 1, "one", to, Class::Normal, b"one".to_vec());
+    site.settle();
+    site.take_told(client)
+}
+
+#[test]
+fn where_a_delivery_stands_that_cannot_be_read_is_not_guessed() {
+    let mut site = Site::new(&["beta", "gamma", "delta"]);
+    hand_in(&mut site, &["beta", "gamma"]);
+    let beta = site.session("beta");
+    site.settle();
+    let (_, sending) = sent(&mut site);
+    let id = sending.id;
+    site.outcome(beta, sending.transfer, Outcome::Acked);
+    site.settle();
+    let key = keys::delivery(site.found(id).unwrap().0, site.site("beta"));
+    let before = site.delivery(id, "beta").unwrap();
+    assert_eq!(before.state, State::Acked);
+    assert!(site.store.flip(Table::Deliveries, &key, 3));
+
+    // A client that means the site, and a peer that names it, hear that it cannot be told …
+    for to in ["beta", "*"] {
+        let told = hand_in(&mut site, &[to]);
+        let [SessionCommand::Refuse { refusal: Refusal::Busy, text, .. }] = &told[..] else {
+            panic!("{to}: {told:?}")
+        };
+        assert!(text.contains("its delivery to beta cannot be read at alpha"), "{text}");
+    }
+    let gamma = site.session("gamma");
+    site.settle();
+    assert_eq!(offer(&mut site, gamma, 1, &["beta"], |_| ()), id);
+    assert_eq!(refusal(&mut site, gamma), Some(Refusal::Busy));
+    // … those that mean others are not held up, and it is not begun anew where it may have arrived.
+    let told = hand_in(&mut site, &["delta"]);
+    assert!(matches!(&told[..], [SessionCommand::Promised(_)]), "{told:?}");
+    offer(&mut site, gamma, 2, &["*"], |o| o.origin = "gamma".into());
+    assert_eq!(site.promises(), [(gamma, Promise::Ack { transfer: TransferNo(2), id })]);
+    assert!(site.delivery(id, "delta").is_some());
+
+    // It was the reading alone that was wrong.
+    assert!(site.store.flip(Table::Deliveries, &key, 3));
+    let told = hand_in(&mut site, &["beta"]);
+    assert!(matches!(&told[..], [SessionCommand::Promised(_)]), "{told:?}");
+    assert_eq!(site.delivery(id, "beta").unwrap(), before);
+    site.audit();
 }

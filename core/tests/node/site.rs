@@ -53,6 +53,8 @@ pub struct Site {
     pub looks: u64,
     /// Whether answers to scans of due deliveries are held back.
     pub hold_due: bool,
+    /// Answers to the look-ups of identities are held back.
+    pub hold_lookups: bool,
     /// Whether looks at the oldest rows of a table wait until the test lets them go.
     pub hold_oldest: bool,
     /// Whether the start's looks at content wait until the test lets them go.
@@ -107,6 +109,7 @@ impl Site {
             drained: false,
             looks: 0,
             hold_due: false,
+            hold_lookups: false,
             hold_checks: false,
             hold_oldest: false,
             hold_sweep: None,
@@ -146,7 +149,11 @@ impl Site {
                 self.looks_held.push(action);
             }
             Action::Read(number, request) => {
-                let hold = self.hold_due && matches!(request, ReadRequest::Due { .. });
+                let hold = match request {
+                    ReadRequest::Due { .. } => self.hold_due,
+                    ReadRequest::Lookup(_) => self.hold_lookups,
+                    _ => false,
+                };
                 let answer = Input::Read(number, self.store.read(&request));
                 if hold {
                     self.held.push(answer);
@@ -206,7 +213,7 @@ impl Site {
 
     /// Answers that were held back arrive, and looks that were are made.
     pub fn let_go(&mut self) {
-        (self.hold_due, self.hold_checks) = (false, false);
+        (self.hold_due, self.hold_lookups, self.hold_checks) = (false, false, false);
         self.inbox.extend(self.held.drain(..));
         self.hold_oldest = false;
         for look in std::mem::take(&mut self.looks_held) {

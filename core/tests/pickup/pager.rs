@@ -11,9 +11,11 @@ use consign_core::ledger::rows_pickup::{AckStatus, ShardRow, ShardState};
 use consign_core::ledger::{Table, keys};
 use consign_core::node::Input;
 use consign_core::pickup::Event;
+use consign_core::segment::Class;
 use consign_core::store::Batch;
 
 use crate::relay::{KEY, Relay, shard, with};
+use crate::site::config;
 
 fn small_window(notify_window: u32) -> BufferConfig {
     BufferConfig { notify_window, ..BufferConfig::default() }
@@ -153,6 +155,24 @@ fn many_that_wait_for_their_time_cost_no_more_than_a_few() {
     again.extend(relay.notified(ws));
     assert_eq!(again.len(), 600);
     relay.audit();
+}
+
+#[test]
+fn a_row_is_forgotten_when_the_last_read_that_may_not_know_it_ends() {
+    let mut relay = Relay::with(config(&["beta"]));
+    relay.site.queue("one", &["beta"]);
+    let held = |relay: &Relay| relay.site.pump.node().footprint().0;
+    relay.put(&shard("a", 0), b"content");
+    let before = held(&relay);
+    relay.site.hold_lookups = true;
+    let client = relay.site.client();
+    relay.site.submit(client, 1, "one", &["beta"], Class::Normal);
+    relay.put(&shard("a", 1), b"content");
+    assert!(held(&relay) > before, "the look-up is still open");
+    relay.site.let_go();
+    // There is nothing new in what it finds, so that no commit follows it.
+    relay.site.turn();
+    assert_eq!((relay.site.has_batch(), held(&relay)), (false, before));
 }
 
 #[test]

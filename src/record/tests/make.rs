@@ -188,7 +188,7 @@ fields! {
     PeerRow { name, pin, held, last_acked, forgotten }
     Found { held, blob, source, incoming, remembered, receipts }
     ReceiptRow { id, site, when, cause, back, pending, name, size, digest, expires_at, more }
-    Held { seq, row, deliveries }
+    Held { seq, row, deliveries, unreadable }
     Kept { held, id, blob, digest, receipts, remembered, exports }
     Expiring { key, what }
     RememberedRow { evicted_at, origin, origin_seq, seq }

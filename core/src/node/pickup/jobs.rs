@@ -179,7 +179,7 @@ impl Node {
                 }
             }
             if let Some(read) = done {
-                self.pickup_closed(read);
+                self.book.closed(read);
             }
         }
     }

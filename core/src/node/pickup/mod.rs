@@ -241,8 +241,9 @@ impl Node {
         self.pickup.nonces.start_over();
     }
 
-    /// A batch is durable.
-    pub(super) fn pickup_committed(&mut self) {
+    /// What is durable and known to every open read is not kept any longer. Reads end all through a turn,
+    /// most of them none of pickup's, and no commit may follow for a long time.
+    pub(super) fn pickup_forgets(&mut self) {
         let floor = self.book.floor();
         self.pickup.overlay.prune(floor);
     }

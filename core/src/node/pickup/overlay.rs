@@ -110,10 +110,4 @@ impl Node {
         self.stage.batch.del(table, key);
         self.pickup.overlay.set(self.stage.number(), (table, key.to_vec()), None);
     }
-
-    /// A read is used up.
-    pub(super) fn pickup_closed(&mut self, read: crate::id::ReadNo) {
-        self.book.closed(read);
-        self.pickup.overlay.prune(self.book.floor());
-    }
 }
