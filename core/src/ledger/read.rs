@@ -147,6 +147,9 @@ pub struct Lookup {
 pub struct Found {
     /// The segment, if it is held.
     pub held: Option<Box<Held>>,
+    /// The number that its identity leads to, where there is no row that can be read.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub rowless: Option<Seq>,
     /// A blob with that content.
     pub blob: Option<(BlobNo, BlobRow)>,
     /// What this source sent of that content before.

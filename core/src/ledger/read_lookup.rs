@@ -15,6 +15,7 @@ pub(super) fn lookup(snapshot: &dyn Snapshot, lookup: &Lookup) -> Result<Found, 
         Some(IdRow { seq }) => held(snapshot, seq)?,
         None => None,
     };
+    let rowless = id.map(|row| row.seq).filter(|_| held.is_none());
     let digest: Option<DigestRow> = lenient(snapshot, Table::Digests, &lookup.digest.0)?;
     let blob = match digest {
         Some(DigestRow { blob }) => {
@@ -37,5 +38,5 @@ pub(super) fn lookup(snapshot: &dyn Snapshot, lookup: &Lookup) -> Result<Found, 
         Some(seq) => read_receipts::of_segment(snapshot, seq)?,
         None => Vec::new(),
     };
-    Ok(Found { held: held.map(Box::new), blob, source, incoming, remembered, receipts })
+    Ok(Found { held: held.map(Box::new), rowless, blob, source, incoming, remembered, receipts })
 }

@@ -7,7 +7,7 @@
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::deliver::STEP_ROWS;
@@ -245,6 +245,10 @@ impl Node {
                 let (conn, source, receipt) = (pending.conn, pending.source, receipt.clone());
                 return self.judge_receipt(now, conn, source, receipt, known);
             }
+            (_, None) if self.rewrites_row(&pending.id(), &found) => {
+                let text = "its row could not be read, and is written again";
+                Err((Refusal::Busy, 1_000, text.to_string()))
+            }
             (What::Submit(submission), Some(known)) => {
                 self.submitted_again(now, &pending, submission, known, out)
             }
@@ -272,6 +276,18 @@ impl Node {
             }
             self.refuse(&pending, refusal, retry_after, text, out);
         }
+    }
+
+    /// The row that an identity leads to could not be read, and is in memory still, for an attempt: it is
+    /// written again. Were the segment taken anew, its next outcome would write the row too, and keep the
+    /// segment twice.
+    fn rewrites_row(&mut self, id: &SegmentId, found: &Found) -> bool {
+        let Some(seq) = found.rowless.filter(|seq| !self.book.is_gone(*seq)) else { return false };
+        let Some(row) = self.book.segment(seq).filter(|row| row.id == *id).cloned() else {
+            return false;
+        };
+        self.put_segment(seq, row);
+        true
     }
 
     pub(super) fn refuse(

@@ -242,3 +242,27 @@ fn where_a_delivery_stands_that_cannot_be_read_is_not_guessed() {
     assert_eq!(site.delivery(id, "beta").unwrap(), before);
     site.audit();
 }
+
+#[test]
+fn a_segment_under_way_whose_row_cannot_be_read_is_not_kept_twice() {
+    let mut site = Site::new(&["beta"]);
+    hand_in(&mut site, &["beta"]);
+    let beta = site.session("beta");
+    site.settle();
+    let (_, sending) = sent(&mut site);
+    assert!(site.store.flip(Table::Segments, &keys::seq(Seq(1)), 3));
+    let told = hand_in(&mut site, &["beta"]);
+    assert!(
+        matches!(&told[..], [SessionCommand::Refuse { refusal: Refusal::Busy, .. }]),
+        "{told:?}"
+    );
+    let row = site.segment(sending.id).expect("what is known of it is written again");
+    let told = hand_in(&mut site, &["beta"]);
+    assert!(matches!(&told[..], [SessionCommand::Promised(_)]), "{told:?}");
+    assert_eq!(site.segment(sending.id), Some(row));
+    site.outcome(beta, sending.transfer, Outcome::Acked);
+    site.settle();
+    assert_eq!(site.store.rows(Table::Segments), 1);
+    assert!(site.segment(sending.id).unwrap().relayed_at.is_some());
+    site.audit();
+}

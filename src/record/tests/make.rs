@@ -186,7 +186,7 @@ fields! {
     SourceRow { blob, mismatches }
     CounterRow { count, bytes }
     PeerRow { name, pin, held, last_acked, forgotten }
-    Found { held, blob, source, incoming, remembered, receipts }
+    Found { held, rowless, blob, source, incoming, remembered, receipts }
     ReceiptRow { id, site, when, cause, back, pending, name, size, digest, expires_at, more }
     Held { seq, row, deliveries, unreadable }
     Kept { held, id, blob, digest, receipts, remembered, exports }

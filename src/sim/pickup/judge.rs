@@ -91,13 +91,14 @@ impl Task {
     }
 
     fn conflict(&mut self, code: &str, offset: Option<u64>, shore: &mut Shore<'_>) -> bool {
+        self.conflicts += 1;
         match (code, offset) {
             // Somebody else was first.
             ("conflict", _) if self.job.contested => return true,
-            ("conflict", _) if self.tries > 60 => {
+            ("conflict", _) if self.conflicts > 60 => {
                 if !shore.common.contested.contains(&self.job.shard) {
-                    let (shard, tries) = (&self.job.shard, self.tries);
-                    shore.see(&Sight::Odd(format!("{shard:?} is in conflict {tries} times")));
+                    let (shard, times) = (&self.job.shard, self.conflicts);
+                    shore.see(&Sight::Odd(format!("{shard:?} is in conflict {times} times")));
                 }
                 return true;
             }

@@ -66,6 +66,8 @@ pub(super) struct Task {
     came: Vec<u8>,
     /// What the relay said it has, of this attempt.
     pub(super) tries: u32,
+    /// How many answers were 409: what waits for room or for its relay is not in conflict.
+    pub(super) conflicts: u32,
 }
 
 impl std::fmt::Debug for Task {
@@ -199,6 +201,7 @@ impl Uploader {
             head: None,
             came: Vec::new(),
             tries: 0,
+            conflicts: 0,
         };
         shore.see(&Sight::Handing(task.content()));
         self.task = Some(task);
