@@ -376,9 +376,11 @@ impl Node {
     fn relieve(&mut self, now: Now, intent: Intent, found: Option<(SegmentRow, DeliveryRow)>) {
         match intent {
             Intent::Settle { peer, seq, epoch, verdict } => {
-                let Mode::Tight(tight) = &self.mode else { return };
+                let Mode::Tight(tight) = &mut self.mode else { return };
                 let in_flight = tight.epochs.get(&(peer, seq)) == Some(&epoch);
                 let Some((segment, row)) = found.filter(|_| in_flight) else { return };
+                // What ended after it in that session was claimed in a commit that failed.
+                tight.epochs.remove(&(peer, seq));
                 // Two peers may have answered for one segment: the second sees the first's count.
                 let segment = self.book.segment(seq).cloned().unwrap_or(segment);
                 if row.state == State::Inflight {

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use consign_core::code::Refusal;
+use consign_core::code::{Cause, Refusal};
 use consign_core::config::Config;
 use consign_core::id::{ConnId, TransferNo};
 use consign_core::ledger::Table;
 use consign_core::ledger::rows::State;
 use consign_core::node::{Input, Note};
 use consign_core::segment::Class;
-use consign_core::session::{Outcome, SessionCommand};
+use consign_core::session::{Outcome, Promise, SessionCommand};
 use consign_core::store::CommitFault;
 
 use crate::site::{Site, config};
@@ -303,6 +303,51 @@ fn a_session_that_ends_while_relief_is_judged_again_loses_nothing() {
     site.settle();
     let states = [id, other].map(|id| site.delivery(id, "beta").unwrap().state);
     assert!(states.contains(&State::Acked) && states.contains(&State::Failed), "{states:?}");
+    site.audit();
+}
+
+/// What failed was judged, claimed anew in the same session and failed again, all in one commit that found
+/// no space: the second failure is of an attempt that never was.
+#[test]
+fn an_outcome_of_a_claim_that_did_not_become_durable_ends_no_later_one() {
+    let mut site = Site::new(&["beta"]);
+    let queued: Vec<_> = (0..24).map(|n| site.queue(&format!("n{n}"), &["beta"])).collect();
+    let conn = site.session("beta");
+    site.settle();
+    for (conn, sending) in site.sendings() {
+        site.outcome(conn, sending.offer.transfer, Outcome::AckTimeout);
+    }
+    site.turn();
+    assert!(site.has_batch());
+    site.now.mono = site.now.mono.after(Duration::from_secs(3));
+    site.now.wall = site.now.wall.after(Duration::from_secs(3));
+    site.input(Input::Timer);
+    site.turn();
+    site.input(Input::Closed { conn, why: "reset".into() });
+    site.turn();
+    site.store.fail_commit(1, full());
+    site.commit();
+    site.turn();
+    let conn = site.connect("beta", true);
+    site.hello(conn, "beta");
+    // Time passes while relief comes through piece by piece, so that it is tried again in between.
+    for _ in 0..100 {
+        site.now.mono = site.now.mono.after(Duration::from_millis(500));
+        site.now.wall = site.now.wall.after(Duration::from_millis(500));
+        site.input(Input::Timer);
+        site.turn();
+        site.commit();
+        let promised = site.promises();
+        if promised.iter().any(|(_, promise)| matches!(promise, Promise::Start { .. })) {
+            site.hello(conn, "beta");
+        }
+    }
+    site.settle();
+    for id in queued {
+        let row = site.delivery(id, "beta").unwrap();
+        let is = (row.state, row.attempts, Cause::from_number(row.last_error));
+        assert_eq!(is, (State::Inflight, 2, Some(Cause::AckTimeout)));
+    }
     site.audit();
 }
 
