@@ -231,6 +231,8 @@ impl Node {
             retry_at: now.wall,
             refused: false,
         };
+        let (site, was_up) = (peer_conn.site, peer_conn.ready.is_some());
+        let (cut, flew) = (was_up && peer_conn.fault.is_none(), !peer_conn.transfers.is_empty());
         for (seq, sites) in peer_conn.transfers.into_values() {
             for site in sites {
                 self.settle_later(site, seq, peer_conn.epoch, verdict);
@@ -248,10 +250,15 @@ impl Node {
             let unsaid = "closed by the peer before its HELLO: does it know this site?";
             let why = if why.is_empty() { unsaid } else { why };
             peer.backs_off(now, backoff, why.to_string());
+            // What cut it may be over by now: that says no more against the peer than a closed port.
+            peer.unanswered = cut;
         }
-        if peer_conn.ready.is_some() {
+        if was_up {
             peer.down_since = Some(now.wall);
             out.push(Action::Note(Note::SessionDown { peer: name, why: why.to_string() }));
+        }
+        if flew || self.is_waited_for(site) {
+            self.hurry(now, site);
         }
     }
 
@@ -318,16 +325,21 @@ impl Node {
                 peer.backs_off(now, backoff, why);
             }
         }
-        let waits = |peer: &Peer| {
-            let states = [State::Scheduled, State::Failed];
-            states.iter().any(|state| self.stage.staged(peer.site, *state) > 0)
-        };
-        if self.peers.values().any(|peer| peer.hop() == site && waits(peer)) {
+        if self.is_waited_for(site) {
             self.hurry(now, site);
         }
     }
 
-    /// Something waits for a peer: if nobody answered there, it is tried again soon.
+    /// Whether something waits for a peer, or for what is reached through it.
+    fn is_waited_for(&self, site: SiteNo) -> bool {
+        let waits = |peer: &Peer| {
+            let states = [State::Scheduled, State::Failed];
+            states.iter().any(|state| self.stage.staged(peer.site, *state) > 0)
+        };
+        self.peers.values().any(|peer| peer.hop() == site && waits(peer))
+    }
+
+    /// Something waits for a peer: if nobody answered there, or its session was cut, it is tried again soon.
     pub(super) fn hurry(&mut self, now: Now, site: SiteNo) {
         // Every segment that is taken asks; the peers are counted only where it matters.
         if self.peers.get(&site).is_none_or(|peer| !peer.may_hurry(now, REDIAL)) {

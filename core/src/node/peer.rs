@@ -75,7 +75,7 @@ pub(super) struct Peer {
     pub failures: u64,
     /// No dial before this.
     pub dial_at: Instant,
-    /// Nobody answered the last dial.
+    /// Nobody answered the last dial, or the session that was up was cut.
     pub unanswered: bool,
     /// No claim before this: the peer has refused too often for want of space.
     pub claim_at: Instant,
@@ -195,7 +195,7 @@ impl Peer {
         self.last_error = why;
     }
 
-    /// Nobody answered there, and something waits for it: not later than `most` from now. A look costs
+    /// It is not there, and something waits for it: not later than `most` from now. A look costs
     /// next to nothing, and what waits is to arrive when the peer is back, not when a long wait ends.
     pub fn hurries(&mut self, now: Now, most: Duration) {
         if !self.held && self.session.is_none() {

@@ -218,6 +218,32 @@ fn a_peer_that_nobody_answers_for_is_tried_often_while_something_waits_for_it() 
     assert!(next(&site) > Duration::from_secs(60), "{:?}", next(&site));
 }
 
+/// A session that is cut says no more against a peer than a closed port does.
+#[test]
+fn a_peer_whose_session_was_cut_is_tried_soon_if_something_waits_for_it() {
+    let mut site = Site::new(&["beta"]);
+    let next = |site: &Site| site.pump.node().next_deadline().unwrap().since(site.now.mono);
+    let cut = |site: &mut Site, fault: Option<&str>| {
+        let conn = site.session("beta");
+        site.settle();
+        if let Some(text) = fault {
+            site.input(Input::Session(conn, SessionEvent::Fault(text.into())));
+        }
+        site.input(Input::Closed { conn, why: "connection reset".into() });
+        site.settle();
+    };
+    cut(&mut site, None);
+    assert!(next(&site) > Duration::from_millis(500), "nothing waits: {:?}", next(&site));
+    // In flight when it is cut, or handed in after that.
+    site.queue("a", &["beta"]);
+    assert!((250..=500).contains(&next(&site).as_millis()), "{:?}", next(&site));
+    cut(&mut site, None);
+    assert!((250..=500).contains(&next(&site).as_millis()), "{:?}", next(&site));
+    // A peer that broke the protocol is not asked twice a second.
+    cut(&mut site, Some("a frame of unknown kind"));
+    assert!(next(&site) > Duration::from_millis(500), "{:?}", next(&site));
+}
+
 /// The handshake is done before the other side has judged our certificate: only its HELLO says that it
 /// takes us.
 #[test]
