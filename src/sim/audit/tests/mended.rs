@@ -109,3 +109,17 @@ fn nothing_is_acknowledged_on_the_strength_of_what_is_doubted() {
         }
     }
 }
+
+/// What was let go before the node ended a session may still leave it.
+#[test]
+fn an_offer_that_leaves_a_session_after_its_end_is_for_nothing() {
+    for over in [true, false] {
+        let mut play = Play::new();
+        let seq = play.accepted("report.pdf");
+        if over {
+            play.lose_session(A);
+        }
+        play.send_offer(seq, 1);
+        assert_eq!(play.broken.map(|v| v.invariant), (!over).then_some("I7"));
+    }
+}
