@@ -9,6 +9,7 @@ use clap::Args;
 use consign_core::code::Cause;
 use serde::Deserialize;
 
+use super::complete;
 use super::ls::short;
 use super::screen::{Screen, during};
 use crate::admin::acts::{ActRequest, Acted, Tally};
@@ -25,13 +26,13 @@ const IDS: usize = 20_000;
 pub struct Chosen {
     /// Ids, or their first 6 digits or more; `-` reads them from standard input, one a line or as JSON
     /// lines with an "id"
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", add = complete::chosen())]
     pub ids: Vec<String>,
     /// All of them
     #[arg(long, conflicts_with = "ids")]
     pub all: bool,
     /// Only deliveries to this peer
-    #[arg(long, value_name = "PEER")]
+    #[arg(long, value_name = "PEER", add = complete::peers())]
     pub peer: Option<String>,
     /// Only those that have been so for longer than this, such as 2h
     #[arg(long, value_name = "D", value_parser = humantime::parse_duration)]

@@ -8,6 +8,7 @@ use consign_core::http::encode_component;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::complete;
 use super::screen::{Progress, Screen, standard};
 use crate::admin::assurance::{Assurance, Assurances};
 use crate::admin::shapes::{Count, Status};
@@ -23,9 +24,10 @@ const PAGE: u64 = 500;
 pub struct AssuranceArgs {
     /// Segments by their ids, or the first 6 digits or more; evicted ones too
     #[arg(value_name = "ID", value_parser = super::id, required_unless_present_any = ["all", "peer", "unmet"])]
+    #[arg(add = complete::segments())]
     pub ids: Vec<String>,
     /// Every segment with a delivery to this peer
-    #[arg(long, value_name = "PEER", conflicts_with = "ids")]
+    #[arg(long, value_name = "PEER", conflicts_with = "ids", add = complete::peers())]
     pub peer: Option<String>,
     /// Every segment
     #[arg(short, long, conflicts_with = "ids")]

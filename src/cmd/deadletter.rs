@@ -8,6 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use consign_core::http::encode_component;
 
 use super::acts::{self, Chosen};
+use super::complete;
 use super::ls::short;
 use super::screen::{Progress, Screen, standard};
 use crate::admin::lists::{Deadletter, DeadletterGroups, Deadletters, Group};
@@ -37,7 +38,7 @@ pub struct DeadArgs {
     #[arg(long, value_enum, value_name = "WHAT")]
     pub by: Option<By>,
     /// Only those for this peer
-    #[arg(long, value_name = "PEER")]
+    #[arg(long, value_name = "PEER", add = complete::peers())]
     pub peer: Option<String>,
     /// Only those for this reason, such as too_large
     #[arg(long, value_name = "REASON", value_parser = acts::reason)]

@@ -9,6 +9,7 @@ use clap::Args;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::complete;
 use super::screen::{Screen, standard};
 use crate::admin::assurance::Assurance;
 use crate::admin::ledger::IdPrefix;
@@ -24,6 +25,7 @@ use crate::human;
 pub struct ExplainArgs {
     /// Codes such as CN0503 or quota, or the first 6 digits or more of segments' ids
     #[arg(value_name = "CODE|ID", required_unless_present = "all", conflicts_with = "all")]
+    #[arg(add = complete::explained())]
     pub what: Vec<String>,
     /// Every code there is
     #[arg(short, long)]

@@ -10,6 +10,7 @@ use consign_core::http::Headers;
 use serde_json::json;
 
 use super::acts;
+use super::complete;
 use super::ls::short;
 use super::screen::{Progress, Screen, standard};
 use crate::admin::acts::{ActRequest, Acted};
@@ -23,7 +24,7 @@ use crate::{human, out};
 #[derive(Args, Clone, Debug, Default)]
 pub struct GetArgs {
     /// Its id, or the first 6 digits or more
-    #[arg(value_name = "ID", value_parser = super::id)]
+    #[arg(value_name = "ID", value_parser = super::id, add = complete::segments())]
     pub id: String,
     /// Where to put it: a file (replaced as a whole), a directory, or - for standard output
     #[arg(short, long, value_name = "FILE|DIR|-")]

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
 
+use super::complete;
 use super::ls::short;
 use super::screen::{Progress, Screen, standard};
 use crate::admin::exports::{Done, Export, Exports};
@@ -31,7 +32,7 @@ enum What {
     /// Tries the exports of a segment again that failed or wait
     Retry {
         /// Its id, or the first 6 digits or more
-        #[arg(value_name = "ID", value_parser = super::id)]
+        #[arg(value_name = "ID", value_parser = super::id, add = complete::segments())]
         id: String,
     },
     /// Gives out what is here already too: rules begin by themselves only with what arrives

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use consign_core::http::encode_component;
 
+use super::complete;
 use super::screen::{Progress, Screen, standard};
 use crate::admin::ledger::Word;
 use crate::admin::shapes::{Segment, Segments};
@@ -20,7 +21,7 @@ const PAGE: u64 = 500;
 #[derive(Args, Clone, Debug, Default)]
 pub struct LsArgs {
     /// Only those with a delivery to this peer
-    #[arg(long, value_name = "PEER")]
+    #[arg(long, value_name = "PEER", add = complete::peers())]
     pub peer: Option<String>,
     /// Only those with a delivery in this state: queued, sending, backing-off, held, delivered, dead
     #[arg(long, value_name = "STATE", value_parser = state)]

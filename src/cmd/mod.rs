@@ -7,6 +7,7 @@ pub mod bench;
 pub mod cert;
 pub mod check;
 pub mod clock;
+pub(crate) mod complete;
 pub mod config;
 pub mod context;
 pub mod deadletter;

@@ -18,7 +18,7 @@ pub struct CompletionsArgs {
     /// The shell
     #[arg(value_enum)]
     pub shell: Shell,
-    /// Has the shell ask consign each time, so that names of contexts are completed too; make it anew with each version
+    /// Has the shell ask consign each time, so that it completes peers, ids and other names too; make it anew with each version
     #[arg(long)]
     pub live: bool,
 }

@@ -11,6 +11,7 @@ use std::time::SystemTime;
 use clap::{Args, Subcommand};
 
 use super::acts;
+use super::complete;
 use super::screen::{Screen, standard};
 use crate::admin::acts::{ActRequest, Acted};
 use crate::admin::shapes::{Count, Peer, Peers};
@@ -57,7 +58,7 @@ pub struct LsArgs {
 #[derive(Args, Clone, Debug, Default)]
 pub struct PeerArgs {
     /// Its name
-    #[arg(value_name = "PEER")]
+    #[arg(value_name = "PEER", add = complete::peers())]
     pub peer: String,
     /// Says what would be done, and changes nothing
     #[arg(short = 'n', long)]

@@ -18,6 +18,7 @@ use consign_core::segment::{Class, is_site_name};
 
 pub use dry::WouldSend;
 
+use super::complete;
 use super::screen::{Screen, standard};
 use crate::admin::shapes::Status;
 use crate::client::Api;
@@ -30,7 +31,7 @@ pub struct SendArgs {
     #[arg(required = true, value_name = "PATH|-")]
     pub paths: Vec<PathBuf>,
     /// Where to; may be repeated or a list with commas [default: every known peer]
-    #[arg(long, value_name = "PEER", value_delimiter = ',', value_parser = peer)]
+    #[arg(long, value_name = "PEER", value_delimiter = ',', value_parser = peer, add = complete::destinations())]
     pub to: Vec<String>,
     /// Waits until everything has arrived
     #[arg(short, long)]

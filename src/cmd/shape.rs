@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::complete;
 use super::screen::{Progress, Screen, standard};
 use crate::admin::shape::{LIMITS, PeerShape, Shape};
 use crate::client::Api;
@@ -16,7 +17,7 @@ use crate::human::{self, Align};
 #[derive(Args, Clone, Debug, Default)]
 pub struct ShapeArgs {
     /// Only this peer
-    #[arg(long, value_name = "PEER")]
+    #[arg(long, value_name = "PEER", add = complete::peers())]
     pub peer: Option<String>,
 }
 

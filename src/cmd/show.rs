@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use clap::Args;
 
+use super::complete;
 use super::ls::short;
 use super::screen::{Screen, standard};
 use crate::admin::shapes::{Delivery, Segment};
@@ -16,7 +17,7 @@ use crate::human::{self, Align};
 #[derive(Args, Clone, Debug, Default)]
 pub struct ShowArgs {
     /// Its id, or the first 6 digits or more
-    #[arg(required = true, value_name = "ID", value_parser = super::id)]
+    #[arg(required = true, value_name = "ID", value_parser = super::id, add = complete::segments())]
     pub ids: Vec<String>,
 }
 

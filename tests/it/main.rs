@@ -2,6 +2,7 @@
 
 mod cert;
 mod cli;
+mod completions;
 mod config;
 mod damage;
 mod deadletters;

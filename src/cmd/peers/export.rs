@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cli::{self, Trouble};
+use crate::cmd::complete;
 use crate::cmd::init::{self, Card};
 use crate::cmd::screen::Screen;
 use crate::config::effective::{self, Shown};
@@ -21,7 +22,7 @@ pub(super) const SECTION: &str = "relay.known_peers";
 #[derive(Args, Clone, Debug, Default)]
 pub struct ExportArgs {
     /// Their names; this site's own gives its card [default: every peer of the configuration]
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = complete::destinations())]
     names: Vec<String>,
     /// One line each instead of a section: name, address and authority, without pins, quotas, rates and windows
     #[arg(long)]

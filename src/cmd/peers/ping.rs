@@ -8,6 +8,7 @@ use consign_core::segment::is_site_name;
 use crate::admin::WAIT_MAX;
 use crate::admin::shapes::Ping;
 use crate::client::Api;
+use crate::cmd::complete;
 use crate::cmd::screen::Screen;
 use crate::exit::{Exit, Failure};
 
@@ -15,7 +16,7 @@ use crate::exit::{Exit, Failure};
 #[derive(Args, Clone, Debug)]
 pub struct PingArgs {
     /// Its name
-    #[arg(value_name = "PEER", value_parser = name)]
+    #[arg(value_name = "PEER", value_parser = name, add = complete::destinations())]
     peer: String,
     /// How long it may take, in whole seconds
     #[arg(long, value_name = "D", default_value = "5s", value_parser = wait)]

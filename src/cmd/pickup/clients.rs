@@ -11,6 +11,7 @@ use super::nodes::target;
 use super::{Why, act, name, told};
 use crate::admin::pickup::lists::{Client, Clients};
 use crate::client::Api;
+use crate::cmd::complete;
 use crate::cmd::screen::Screen;
 use crate::exit::{Exit, Failure};
 use crate::human::{self, Align};
@@ -31,7 +32,7 @@ pub enum ClientsCommand {
 #[derive(Args, Clone, Debug, Default)]
 pub struct ClientArgs {
     /// Its name
-    #[arg(value_name = "NAME", value_parser = name)]
+    #[arg(value_name = "NAME", value_parser = name, add = complete::clients())]
     name: String,
     #[command(flatten)]
     why: Why,

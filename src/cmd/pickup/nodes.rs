@@ -9,6 +9,7 @@ use super::{Why, act, name, told};
 use crate::admin::pickup::acts::public_key;
 use crate::admin::pickup::lists::{Node, Nodes};
 use crate::client::Api;
+use crate::cmd::complete;
 use crate::cmd::screen::Screen;
 use crate::exit::{Exit, Failure};
 use crate::human::{self, Align};
@@ -28,7 +29,7 @@ pub enum NodesCommand {
 #[derive(Args, Clone, Debug, Default)]
 pub struct EnrolArgs {
     /// Its id
-    #[arg(value_name = "ID", value_parser = name)]
+    #[arg(value_name = "ID", value_parser = name, add = complete::nodes())]
     id: String,
     /// Its Ed25519 public key: 32 bytes in base64, as `consign node init` prints it
     #[arg(long, value_name = "BASE64", value_parser = key)]
@@ -41,7 +42,7 @@ pub struct EnrolArgs {
 #[derive(Args, Clone, Debug, Default)]
 pub struct RevokeArgs {
     /// Its id
-    #[arg(value_name = "ID", value_parser = name)]
+    #[arg(value_name = "ID", value_parser = name, add = complete::nodes())]
     id: String,
     /// Only this key
     #[arg(long, value_name = "BASE64", value_parser = key)]

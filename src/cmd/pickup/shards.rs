@@ -12,6 +12,7 @@ use super::{Why, act, name, told};
 use crate::admin::pickup::lists::{Shard, ShardShown, Shards};
 use crate::admin::pickup::parse_shard;
 use crate::client::Api;
+use crate::cmd::complete;
 use crate::cmd::screen::{Progress, Screen};
 use crate::exit::{Exit, Failure};
 use crate::human::{self, Align};
@@ -39,7 +40,7 @@ pub struct ListArgs {
     #[arg(long, value_name = "STATE", value_parser = state)]
     state: Option<String>,
     /// Only those for this node
-    #[arg(long, value_name = "ID", value_parser = name)]
+    #[arg(long, value_name = "ID", value_parser = name, add = complete::nodes())]
     node: Option<String>,
     /// At most so many
     #[arg(short = 'n', long, value_name = "N", default_value = "100")]
@@ -49,7 +50,7 @@ pub struct ListArgs {
     #[arg(short, long)]
     all: bool,
     /// Behind this shard
-    #[arg(long, value_name = "KEY", value_parser = shard)]
+    #[arg(long, value_name = "KEY", value_parser = shard, add = complete::shards())]
     after: Option<String>,
 }
 
@@ -57,7 +58,7 @@ pub struct ListArgs {
 #[derive(Args, Clone, Debug, Default)]
 pub struct KeyArgs {
     /// The shard, as FILE_ID/VERSION/SHARD@NODE
-    #[arg(value_name = "KEY", value_parser = shard)]
+    #[arg(value_name = "KEY", value_parser = shard, add = complete::shards())]
     key: String,
 }
 

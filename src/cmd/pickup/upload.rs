@@ -11,6 +11,7 @@ use consign_core::pickup::token::Token;
 use serde::Serialize;
 
 use super::name;
+use crate::cmd::complete;
 use crate::cmd::screen::{Progress, Screen, standard};
 use crate::exit::{Exit, Failure, Global};
 use crate::human;
@@ -32,7 +33,7 @@ pub struct UploadArgs {
     #[arg(long = "to", value_name = "URL", value_parser = Relay::parse)]
     relay: Relay,
     /// The node it is for
-    #[arg(long, value_name = "ID", value_parser = name)]
+    #[arg(long, value_name = "ID", value_parser = name, add = complete::nodes())]
     node: String,
     /// The file it is a part of
     #[arg(long, value_name = "ID")]
