@@ -27,6 +27,17 @@ pub(crate) fn open(dir: &Path) -> Result<OwnedFd, Errno> {
     }
 }
 
+/// The same without making anything; `None` where nothing is.
+///
+/// # Errors
+/// Those of the system.
+pub(crate) fn found(dir: &Path) -> Result<Option<OwnedFd>, Errno> {
+    match rustix::fs::open(dir, DIRECTORY, Mode::empty()) {
+        Err(Errno::NOENT) => Ok(None),
+        other => other.map(Some),
+    }
+}
+
 /// A directory within another one.
 ///
 /// # Errors

@@ -27,7 +27,7 @@ use crate::cli::VERSION;
 use crate::config::Settings;
 use crate::events::Events;
 use crate::exit::{Exit, Failure};
-use crate::inbox::{self, Inbox, InboxStates};
+use crate::inbox::{self, Inbox, InboxStates, Left};
 use crate::meters::Meters;
 use crate::page::links::Links;
 use crate::service::Service;
@@ -106,7 +106,10 @@ pub(super) fn open(settings: &Settings, overrides: Overrides) -> Result<Opened, 
         web_at,
         loaded.live.strangers(),
     );
-    let exporter = Arc::new(Inbox::new(&settings.inbox, Box::new(store.content()), exporting));
+    // Before anything is written aside, so that it is found again whatever becomes of its rule.
+    let left = Left::begin(&settings.data_dir, &settings.inbox);
+    let exporter = Inbox::new(&settings.inbox, Box::new(store.content()), exporting);
+    let exporter = Arc::new(exporter.clearing(left));
     let mut locals = vec![(LocalListener::Unix(admin), admin_session.clone())];
     locals.extend(web.into_iter().map(|l| (LocalListener::Tcp(l), admin_session.clone())));
 

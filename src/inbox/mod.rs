@@ -10,9 +10,11 @@
 //! | `place` | content written aside, and its name given to it without replacing anything |
 //! | `command` | the command, its time and its output |
 //! | `health` | how rules are doing: trouble that lasts |
+//! | `left` | what rules that are no more have left half written |
 
 mod command;
 mod health;
+mod left;
 mod name;
 mod place;
 #[cfg(test)]
@@ -35,6 +37,7 @@ use consign_core::node::Input;
 use consign_core::store::{Sink, StoreFault};
 
 pub use health::{InboxState, InboxStates};
+pub use left::Left;
 use place::Place;
 
 /// Threads of one rule.
@@ -85,6 +88,8 @@ impl Source for consign_storage_lmdb::Content {
 pub struct Inbox {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// What it clears away when it starts.
+    left: Mutex<Option<Left>>,
 }
 
 struct Shared {
@@ -156,12 +161,22 @@ impl Inbox {
             states,
             stopping: AtomicBool::new(false),
         });
-        Inbox { shared, threads: Mutex::default() }
+        Inbox { shared, threads: Mutex::default(), left: Mutex::default() }
+    }
+
+    /// Has it clear away what rules left that are no more.
+    #[must_use]
+    pub fn clearing(self, left: Left) -> Inbox {
+        *locked(&self.left) = Some(left);
+        self
     }
 }
 
 impl Exporter for Inbox {
     fn start(&self, sink: Arc<dyn Sink>) {
+        if let Some(left) = locked(&self.left).take() {
+            left.sweep();
+        }
         let mut threads = locked(&self.threads);
         for at in 0..self.shared.rules.len() * THREADS {
             let (shared, sink) = (self.shared.clone(), sink.clone());

@@ -24,7 +24,7 @@ use super::{InboxDir, Source, locked};
 use crate::below::{self, There};
 
 /// Where content lies before it has its name, below the rule's directory.
-const ASIDE: &str = ".consign";
+pub(super) const ASIDE: &str = ".consign";
 /// Bytes copied at a time.
 const PIECE: usize = 1 << 20;
 /// Names tried for one file.
@@ -195,7 +195,8 @@ impl Place {
         locked(&self.given).give_back(job.rule, job.seq);
         let aside = open_base(&rule.dir).and_then(|base| open_aside(&base));
         let Ok(aside) = aside else { return };
-        if let Err(why) = rustix::fs::unlinkat(&aside, aside_name(job), AtFlags::empty())
+        if let Err(why) =
+            rustix::fs::unlinkat(&aside, aside_name(job.rule, job.seq), AtFlags::empty())
             && why != Errno::NOENT
         {
             let dir = rule.dir.display();
@@ -204,8 +205,9 @@ impl Place {
     }
 }
 
-fn aside_name(job: &ExportJob) -> String {
-    format!("{:016x}-{}", job.rule.0, job.seq)
+/// The name of what lies aside for a segment.
+pub(super) fn aside_name(rule: RuleId, seq: Seq) -> String {
+    format!("{:016x}-{seq}", rule.0)
 }
 
 /// The rule's directory.
@@ -232,7 +234,7 @@ fn mark_of(there: There) -> Option<FileMark> {
 fn written(rule: &InboxDir, job: &ExportJob, source: &dyn Source) -> Result<FileMark, Trouble> {
     let base = open_base(&rule.dir)?;
     let aside = open_aside(&base)?;
-    let name = aside_name(job);
+    let name = aside_name(job.rule, job.seq);
     match rustix::fs::unlinkat(&aside, &name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(why) => return Err(failed(&name)(why)),
@@ -312,7 +314,7 @@ fn placed(rule: &InboxDir, job: &ExportJob, name: &str, mark: FileMark) -> Resul
     };
     let base = open_base(&rule.dir)?;
     let aside = open_aside(&base)?;
-    let from = aside_name(job);
+    let from = aside_name(job.rule, job.seq);
     let parent = below::walk(&base, dirs, true).map_err(failed(name))?;
     let parent = parent.ok_or_else(|| Trouble::Later(format!("{name}: its directory is gone")))?;
     let lies_aside = below::look(&aside, from.as_bytes()).map_err(failed(&from))?;

@@ -298,3 +298,30 @@ fn a_directory_that_cannot_be_used_is_seen_everywhere_until_it_can() {
     assert_eq!(beta.log().matches("CN0626").count(), 1, "once, not at every look");
     assert!(beta.stop().success());
 }
+
+#[test]
+fn what_was_half_written_goes_from_a_directory_that_a_rule_has_left() {
+    let (_, mut beta) = pair("std");
+    configure(&beta, "[[inbox]]\ndir = \"old\"\n");
+    beta.serve();
+    beta.stop();
+    let remembered = fs::read_to_string(beta.dir.join("data/inbox-dirs.json")).expect("remembered");
+    let known: serde_json::Value = serde_json::from_str(&remembered).expect("JSON");
+    let rule = known[0]["rule"].as_str().expect("its number");
+    let aside = beta.dir.join("old/.consign");
+    let half = aside.join(format!("{rule}-9"));
+    fs::create_dir_all(&aside).expect("a directory");
+    for path in [half.clone(), aside.join("mine"), beta.dir.join("old/whole")] {
+        fs::write(path, b"x").expect("written");
+    }
+    let text = fs::read_to_string(beta.config()).expect("a file");
+    fs::write(beta.config(), text.replace("dir = \"old\"", "dir = \"new\"")).expect("written");
+    beta.serve();
+    wait::until("the old directory to be forgotten", || {
+        let known = fs::read_to_string(beta.dir.join("data/inbox-dirs.json")).expect("remembered");
+        (known.contains("new\"") && !known.contains("old\"")).then_some(())
+    });
+    assert!(!half.exists());
+    assert!(aside.join("mine").exists() && beta.dir.join("old/whole").exists());
+    beta.stop();
+}

@@ -10,6 +10,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use super::export_look::clear;
 use super::types::{Action, Note};
 use super::{Mode, Node};
 use crate::id::{BatchNo, Seq};
@@ -65,6 +66,8 @@ pub(super) struct Exports {
     steps: VecDeque<(u64, ExportStep)>,
     pub acts: super::export_acts::Acts,
     pub(super) strays: super::export_stray::Strays,
+    /// What may lie aside for segments that have left the ledger.
+    clears: Vec<(RuleId, Seq)>,
     /// Those that wait for an operator.
     pub(super) failed: BTreeSet<(RuleId, Seq)>,
 }
@@ -200,6 +203,9 @@ impl Node {
         for (rule, row) in rows {
             self.exports.failed.remove(&(*rule, seq));
             self.stage.batch.del(Table::Exports, &keys_upkeep::export(*rule, seq));
+            if row.state == ExportState::Intent && self.rule(*rule).is_some() {
+                self.exports.clears.push((*rule, seq));
+            }
             if matches!(row.state, ExportState::Intent | ExportState::Placed) {
                 self.stage.batch.del(Table::Expiry, &due_key(row.next_attempt_after, *rule, seq));
             }
@@ -258,6 +264,10 @@ impl Node {
         }
         if self.config.inbox.is_empty() {
             return;
+        }
+        // Should the batch that removes it fail, the export finds it gone and begins anew.
+        for (rule, seq) in core::mem::take(&mut self.exports.clears) {
+            out.push(Action::Export(clear(rule, seq)));
         }
         let committed = self.gate.committed();
         while let Some(((batch, rule), _)) = self.exports.staged.first_key_value()

@@ -137,7 +137,7 @@ impl Node {
 }
 
 /// Nothing of a segment that is gone is to be left beside the files.
-fn clear(rule: RuleId, seq: Seq) -> Box<ExportJob> {
+pub(super) fn clear(rule: RuleId, seq: Seq) -> Box<ExportJob> {
     use crate::id::{BlobDigest, BodyNo, SegmentId};
     Box::new(ExportJob {
         job: 0,

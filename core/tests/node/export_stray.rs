@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
+use consign_core::act::Action;
 use consign_core::config::Config;
 use consign_core::id::Seq;
-use consign_core::inbox::{ExportStep, InboxRule};
+use consign_core::inbox::{ExportStep, ExportTask, InboxRule};
 use consign_core::ledger::Table;
 use consign_core::ledger::keys_upkeep::RuleId;
 use consign_core::ledger::rows_upkeep::ExportState;
 use consign_core::node::{Input, Question};
 use consign_core::store::{CommitFault, Space};
 
+use crate::acts::{act, all, done};
 use crate::export::{Folder, arrive, audit, rows, rule, with_rules, work};
 use crate::site::Site;
 
@@ -171,4 +173,35 @@ fn what_was_given_up_is_counted_over_a_restart_until_it_is_tried_again() {
     assert_eq!(crate::export::ask(&mut site, Question::InboxRetry(Seq(2))), 1);
     assert_eq!(given_up(&site), []);
     audit(&site);
+}
+
+#[test]
+fn what_lies_aside_for_a_segment_that_leaves_is_cleared() {
+    for configured in [true, false] {
+        let mut site = Site::with(with_rules(&[rule(1, None, false)]));
+        let mut folder = Folder::default();
+        arrive(&mut site, &["a"]);
+        site.settle();
+        let job = site.exports.pop_front().unwrap();
+        let step = folder.work(&job);
+        site.input(Input::Export { job: job.job, step });
+        site.settle();
+        let job = site.exports.pop_front().unwrap();
+        assert!(matches!(job.task, ExportTask::Place { .. }));
+        site.input(Input::Export { job: job.job, step: ExportStep::Later("no space".into()) });
+        site.settle();
+        if !configured {
+            site.config.inbox.clear();
+            site = site.restart();
+        }
+        let mut release = act(Action::Release, all());
+        release.force = true;
+        done(&mut site, release);
+        site.settle();
+        assert_eq!(site.store.rows(Table::Segments), 0);
+        let cleared: Vec<_> = site.exports.iter().map(|j| (j.rule, j.seq, &j.task)).collect();
+        let expected = (RuleId(1), Seq(1), &ExportTask::Clear);
+        assert_eq!(cleared, if configured { vec![expected] } else { Vec::new() });
+        audit(&site);
+    }
 }
