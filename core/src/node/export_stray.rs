@@ -1,4 +1,4 @@
-//! Exports as a start finds them, looked through once: those of rules that are configured no more, since rules change with
+//! Exports as a start finds them, looked through once, page by page behind live traffic: those of rules that are configured no more, since rules change with
 //! a start, and those that were given up, which `status` counts.
 //!
 //! A rule whose directory was changed is another rule by its number, and so is one that picks otherwise. What such a

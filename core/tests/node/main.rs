@@ -11,6 +11,7 @@ mod custody;
 mod doubted;
 mod export;
 mod export_life;
+mod export_start;
 mod export_stray;
 mod full;
 mod full_small;

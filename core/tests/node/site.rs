@@ -47,6 +47,8 @@ pub struct Site {
     pub reloads: Vec<u64>,
     /// Tasks for the exporter that were not answered yet.
     pub exports: VecDeque<consign_core::inbox::ExportJob>,
+    /// Pages of a table that were read, and how many rows each had.
+    pub pages: Vec<(Table, usize)>,
     pub halted: Option<String>,
     pub drained: bool,
     /// How often it had the disk looked at.
@@ -105,6 +107,7 @@ impl Site {
             dials: Vec::new(),
             reloads: Vec::new(),
             exports: VecDeque::new(),
+            pages: Vec::new(),
             halted: None,
             drained: false,
             looks: 0,
@@ -154,7 +157,13 @@ impl Site {
                     ReadRequest::Lookup(_) => self.hold_lookups,
                     _ => false,
                 };
-                let answer = Input::Read(number, self.store.read(&request));
+                let answer = self.store.read(&request);
+                if let (ReadRequest::Rows { table, .. }, Ok(answer)) = (&request, &answer)
+                    && let read::Answer::Rows { rows, .. } = &answer.body
+                {
+                    self.pages.push((*table, rows.len()));
+                }
+                let answer = Input::Read(number, answer);
                 if hold {
                     self.held.push(answer);
                 } else {
