@@ -285,7 +285,8 @@ impl MemStore {
                         Err(fault) => bad.push((item.seq, fault)),
                     }
                 }
-                Some(Input::Scrubbed { seen: items.len() as u64, bytes, bad })
+                let (seen, unread) = (items.len() as u64, Vec::new());
+                Some(Input::Scrubbed { seen, bytes, bad, unread })
             }
         }
     }

@@ -41,32 +41,44 @@ pub(crate) fn run(shared: &Shared, jobs: &Receiver<Job>) {
     }
     while let Ok(Job::Scrub(items, rate)) = jobs.recv() {
         let mut pace = Pace { jobs, rate: rate.max(1), began: Instant::now(), bytes: 0 };
-        let Some(bad) = scrub(shared, &items, &mut pace) else { return };
+        let Some((bad, unread)) = scrub(shared, &items, &mut pace) else { return };
         let (seen, bytes) = (items.len() as u64, pace.bytes);
-        shared.node(Input::Scrubbed { seen, bytes, bad });
+        shared.node(Input::Scrubbed { seen, bytes, bad, unread });
         shared.fail_if_damaged();
     }
 }
 
-/// What is wrong among them; `None` when it was told to stop.
+/// What is wrong among them, and what could not be read; `None` when it was told to stop.
 fn scrub(
     shared: &Shared,
     items: &[ScrubItem],
     pace: &mut Pace<'_>,
-) -> Option<Vec<(Seq, ScrubFault)>> {
-    let mut bad = Vec::new();
+) -> Option<(Vec<(Seq, ScrubFault)>, Vec<Seq>)> {
+    let (mut bad, mut unread) = (Vec::new(), Vec::new());
     for item in items {
-        let fault = match item.body {
+        let found = match item.body {
             Body::Inline(number) => inline(shared, &keys::body(number), item, pace)?,
             Body::Blob(blob) => file(shared, blob, item, pace)?,
         };
-        bad.extend(fault.map(|fault| (item.seq, fault)));
+        match found {
+            Found::Whole => {}
+            Found::Wrong(fault) => bad.push((item.seq, fault)),
+            Found::Unread => unread.push(item.seq),
+        }
     }
-    Some(bad)
+    Some((bad, unread))
 }
 
-/// What an item comes to; the outer `None` is the end of everything.
-type Verdict = Option<Option<ScrubFault>>;
+/// What an item comes to.
+enum Found {
+    Whole,
+    Wrong(ScrubFault),
+    /// Nothing is known of it: the error may pass.
+    Unread,
+}
+
+/// … or the end of everything.
+type Verdict = Option<Found>;
 
 fn inline(shared: &Shared, key: &[u8], item: &ScrubItem, pace: &mut Pace<'_>) -> Verdict {
     let body = shared.ledger.snapshot().and_then(|snapshot| {
@@ -77,12 +89,12 @@ fn inline(shared: &Shared, key: &[u8], item: &ScrubItem, pace: &mut Pace<'_>) ->
         Ok(Some(body)) => {
             let right = *blake3::hash(&body).as_bytes() == item.digest.0;
             pace.read(body.len())?;
-            Some((!right).then_some(ScrubFault::Corrupt))
+            Some(if right { Found::Whole } else { Found::Wrong(ScrubFault::Corrupt) })
         }
-        Ok(None) => Some(Some(ScrubFault::Missing)),
+        Ok(None) => Some(Found::Wrong(ScrubFault::Missing)),
         Err(why) => {
             tracing::warn!(%why, code = "CN0556", "content cannot be checked now");
-            Some(None)
+            Some(Found::Unread)
         }
     }
 }
@@ -91,25 +103,25 @@ fn inline(shared: &Shared, key: &[u8], item: &ScrubItem, pace: &mut Pace<'_>) ->
 fn file(shared: &Shared, blob: BlobNo, item: &ScrubItem, pace: &mut Pace<'_>) -> Verdict {
     let passing = |why: Errno| {
         tracing::warn!(blob = blob.0, %why, code = "CN0556", "content cannot be checked now");
-        Some(None)
+        Some(Found::Unread)
     };
     let (file, size) = match shared.dir.open_blob(blob) {
         Ok(open) => open,
-        Err(Errno::NOENT) => return Some(Some(ScrubFault::Missing)),
+        Err(Errno::NOENT) => return Some(Found::Wrong(ScrubFault::Missing)),
         Err(why) => return passing(why),
     };
     if size != item.size {
-        return Some(Some(ScrubFault::Corrupt));
+        return Some(Found::Wrong(ScrubFault::Corrupt));
     }
     // What was misread once is read again from the disk before anything is given up for it.
     for _ in 0..2 {
         match hash(&file, pace)? {
-            Ok(digest) if digest == item.digest.0 => return Some(None),
+            Ok(digest) if digest == item.digest.0 => return Some(Found::Whole),
             Ok(_) => {}
             Err(why) => return passing(why),
         }
     }
-    Some(Some(ScrubFault::Corrupt))
+    Some(Found::Wrong(ScrubFault::Corrupt))
 }
 
 /// The digest of a file; the outer `None` is the end of everything.

@@ -99,7 +99,7 @@ pub enum ReadRequest {
         /// At most so much.
         page: ScrubPage,
     },
-    /// These segments and all that share their content, with their deliveries.
+    /// These segments and all that share their content, with everything that goes with them.
     Sharers(Vec<Seq>),
     /// Segments that have what somebody wants, with their deliveries.
     Wanted(Wanted),
@@ -289,6 +289,9 @@ pub enum Answer {
     Scrub {
         /// The content.
         items: Vec<ScrubItem>,
+        /// Segments among them whose content is doubted.
+        #[cfg_attr(feature = "serde", serde(default))]
+        doubted: Vec<Seq>,
         /// The last segment that was looked at.
         through: Option<Seq>,
         /// Whether there is nothing behind it.

@@ -3,10 +3,10 @@
 use alloc::vec::Vec;
 
 use super::keys_upkeep::{Owner, owner_prefix, parse_owner};
-use super::read::{Answer, Held, Lookup, held, lenient, scan_prefix};
+use super::read::{Answer, Kept, Lookup, held, lenient, scan_prefix};
 use super::read_lookup::lookup;
 use super::read_upkeep::kept;
-use super::rows::{Body, DigestRow, IdRow, SegmentRow};
+use super::rows::{Body, DigestRow, IdRow, Loss, SegmentRow};
 use super::{Table, codec, keys};
 use crate::id::{BlobDigest, BlobNo, Seq};
 use crate::store::{Snapshot, StoreFault};
@@ -53,7 +53,7 @@ pub(super) fn scrub(
 ) -> Result<Answer, StoreFault> {
     let from = after.map_or(Seq(0), |seq| Seq(seq.0.saturating_add(1)));
     let (mut items, mut bytes, mut looked) = (Vec::new(), 0u64, 0);
-    let (mut through, mut end) = (after, true);
+    let (mut through, mut end, mut doubted) = (after, true, Vec::new());
     let mut fault = None;
     snapshot.scan(Table::Segments, &keys::seq(from), &mut |key, value| {
         if looked == page.segments || bytes >= page.bytes {
@@ -65,7 +65,11 @@ pub(super) fn scrub(
         through = Some(seq);
         let row: Result<SegmentRow, _> = codec::decode(Table::Segments, key, value);
         // What cannot be read, or is known to be wrong, is not looked at.
-        let Some(row) = row.ok().filter(|row| row.loss.is_none()) else { return true };
+        let Ok(row) = row else { return true };
+        if let Some(loss) = row.loss {
+            doubted.extend((loss == Loss::Doubted).then_some(seq));
+            return true;
+        }
         match is_first(snapshot, seq, row.body) {
             Ok(true) => {
                 bytes = bytes.saturating_add(row.size);
@@ -77,7 +81,7 @@ pub(super) fn scrub(
         }
         fault.is_none()
     })?;
-    fault.map_or(Ok(Answer::Scrub { items, through, end }), Err)
+    fault.map_or(Ok(Answer::Scrub { items, doubted, through, end }), Err)
 }
 
 /// Whether no owner of this content has a lower number.
@@ -101,7 +105,7 @@ fn owners(snapshot: &dyn Snapshot, blob: BlobNo, most: usize) -> Result<Vec<Seq>
 
 /// These segments, and all others that have their content.
 pub(super) fn sharers(snapshot: &dyn Snapshot, seqs: &[Seq]) -> Result<Answer, StoreFault> {
-    let mut all: Vec<Option<Held>> = Vec::new();
+    let mut all: Vec<Option<Kept>> = Vec::new();
     for seq in seqs {
         let row: Option<SegmentRow> = lenient(snapshot, Table::Segments, &keys::seq(*seq))?;
         let mut with = match row.map(|row| row.body) {
@@ -112,10 +116,10 @@ pub(super) fn sharers(snapshot: &dyn Snapshot, seqs: &[Seq]) -> Result<Answer, S
             with.push(*seq);
         }
         for seq in with {
-            all.push(held(snapshot, seq)?);
+            all.push(kept(snapshot, seq)?);
         }
     }
-    Ok(Answer::Held(all))
+    Ok(Answer::Kept(all))
 }
 
 /// Segments that have what somebody wants.

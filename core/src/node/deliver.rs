@@ -15,7 +15,7 @@ use crate::delivery::{Event, next};
 use crate::id::{ConnId, Epoch, Seq, SiteNo, TransferNo};
 use crate::ledger::Table;
 use crate::ledger::keys::{self, DueKey};
-use crate::ledger::rows::{Body, DeadletterRow, DeliveryRow, InflightRow, Loss, SegmentRow, State};
+use crate::ledger::rows::{DeadletterRow, DeliveryRow, InflightRow, Loss, SegmentRow, State};
 use crate::limits::{ASKERS_MAX, CLAIMS_PER_TURN};
 use crate::plant::Plant;
 use crate::segment::Destinations;
@@ -257,7 +257,7 @@ impl Node {
                 }
                 row.refused = if refused { row.refused.saturating_add(1) } else { 0 };
                 if cause == Cause::Unreadable {
-                    self.mark(seq, &segment, Loss::Doubted);
+                    self.doubt(seq, &segment);
                 }
                 if self.is_over(now, &segment) {
                     // It waited for this outcome only (DESIGN 3.2).
@@ -329,10 +329,13 @@ impl Node {
         segment: &SegmentRow,
         cause: Cause,
     ) {
-        // One mismatch alone, be it the last attempt, may have come about on the way (DESIGN 3.4).
+        // One mismatch alone, be it the last attempt, may have come about on the way (DESIGN 3.4). Two in a
+        // row are the word of one peer: what is owed to the others goes on until this site has looked.
         let again = cause == Cause::Mismatch && row.last_error == cause.number();
-        if cause == Cause::Missing || again {
+        if cause == Cause::Missing {
             self.lost(seq, segment);
+        } else if again {
+            self.doubt(seq, segment);
         }
         self.bury(now, site, seq, row, segment, cause, now.wall);
     }
@@ -361,35 +364,6 @@ impl Node {
         self.note_delivery(site, segment, Some(before), Some(&row), Some(cause));
         self.book.set_delivery(self.stage.number(), site, seq, Some(row), segment);
         self.pass_back(site, seq, segment, cause.number(), when);
-    }
-
-    /// The content of a segment is gone for good: an offer of it must not be answered "held", and
-    /// whoever hands it in again brings it anew.
-    pub(super) fn lost(&mut self, seq: Seq, segment: &SegmentRow) {
-        self.mark(seq, segment, Loss::Gone);
-    }
-
-    /// What is kept of this content is gone or wrong: nobody is promised anything on the strength of
-    /// it any more, and the next one who hands it in gets a file of its own. What is taken away is
-    /// taken once: later it leads to somebody else's content.
-    fn mark(&mut self, seq: Seq, segment: &SegmentRow, loss: Loss) {
-        let mut row = self.book.segment(seq).cloned().unwrap_or_else(|| segment.clone());
-        if row.loss >= Some(loss) {
-            return;
-        }
-        if row.loss.is_none() && matches!(row.body, Body::Blob(_)) {
-            self.stage.batch.del(Table::Digests, &row.digest.0);
-            self.book.set_digest(self.stage.number(), row.digest, None);
-        }
-        if loss == Loss::Gone {
-            self.stage.batch.del(Table::Ids, &keys::id(&row.id));
-            self.book.set_id(self.stage.number(), row.id, None);
-        }
-        self.scrub.is_damaged(seq);
-        row.loss = Some(loss);
-        self.handed.look_again(loss == Loss::Gone);
-        self.stage.batch.put(Table::Segments, &keys::seq(seq), &row);
-        self.book.set_segment(self.stage.number(), seq, row);
     }
 
     /// The destination had it before and let it go again: it leaves the required set, audited.

@@ -203,7 +203,7 @@ impl Node {
                 // All of it begins anew, below.
                 Asked::Expiry | Asked::Oldest(_) => {}
                 Asked::Exports | Asked::ExportAct | Asked::Strays => {}
-                Asked::Scrub | Asked::Sharers | Asked::Handed(_) => {}
+                Asked::Scrub | Asked::Sharers | Asked::Doubted | Asked::Handed(_) => {}
                 Asked::Aside(places) => self.aside.again(places),
                 Asked::Wants(seqs) => self.wants.again(seqs),
                 Asked::Wanted(conn, transfer, what) => {

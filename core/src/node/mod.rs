@@ -35,6 +35,7 @@ mod clock;
 mod conns;
 mod deliver;
 mod doom;
+mod doubt;
 mod evict;
 mod export;
 mod export_acts;
@@ -144,6 +145,7 @@ enum Asked {
     Oldest(Bounded),
     Scrub,
     Sharers,
+    Doubted,
     Aside(Vec<Place>),
     Wants(Vec<Seq>),
     Wanted(ConnId, TransferNo, Wanted),
@@ -237,7 +239,9 @@ impl Node {
             Input::Unlinked { blob, result } => self.unlinked(blob, result, out),
             Input::Checked { missing, .. } => self.checked(missing, out),
             Input::Swept { folder, quarantined } => self.swept(folder, quarantined),
-            Input::Scrubbed { seen, bytes, bad } => self.scrubbed(now, seen, bytes, bad),
+            Input::Scrubbed { seen, bytes, bad, unread } => {
+                self.scrubbed(now, seen, bytes, (bad, unread));
+            }
             Input::Space(space) => self.space_is(space, out),
             Input::Export { job, step } => self.export_step(job, step),
             Input::Clock { ahead } => {
@@ -350,10 +354,11 @@ impl Node {
             (Asked::Segments, Rows::Segments { rows, end }) => {
                 open = self.segments_read(now, read, (rows, end), out);
             }
-            (Asked::Scrub, Rows::Scrub { items, through, end }) => {
-                self.scrub_read(now, items, through, end, out);
+            (Asked::Scrub, Rows::Scrub { items, doubted, through, end }) => {
+                self.scrub_read(now, (items, doubted), (through, end), out);
             }
-            (Asked::Sharers, Rows::Held(held)) => self.sharers_read(now, held, as_of),
+            (Asked::Sharers, Rows::Kept(kept)) => self.sharers_read(now, kept, as_of),
+            (Asked::Doubted, Rows::Held(held)) => self.doubted_read(now, held, out),
             (Asked::Wants(_), Rows::Held(held)) => self.wants_read(held),
             (Asked::Wanted(conn, transfer, what), Rows::Held(held)) => {
                 self.wanted_read((conn, transfer, what), held, as_of, out);

@@ -257,6 +257,7 @@ impl Node {
                 Some(row) => {
                     if row.loss.is_some() {
                         self.scrub.is_damaged(seq);
+                        self.scrub.suspect(seq, row.body);
                         self.want(seq);
                     }
                     self.came_by(now, seq, &row);

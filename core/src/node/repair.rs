@@ -223,6 +223,6 @@ pub(super) fn is_lost(row: &SegmentRow, pending: &Pending) -> bool {
     row.loss.is_some() && (row.digest, row.size) == (pending.digest(), pending.size())
 }
 
-fn count(owners: usize) -> u32 {
+pub(super) fn count(owners: usize) -> u32 {
     u32::try_from(owners).unwrap_or(u32::MAX)
 }

@@ -1,21 +1,22 @@
 //! The scrub: all content is read and compared with its digest, over and over, at a bounded rate behind
 //! live traffic. What is wrong is marked alone: its neighbours are not touched, and nobody is promised or
 //! sent anything on the strength of it any more. A pass goes through segments and then through shards
-//! (`pickup/spoiled.rs`).
+//! (`pickup/spoiled.rs`); what is doubted is looked at out of turn (`doubt.rs`).
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::doubt::Doubts;
 use super::pickup::ShardScrub;
 use super::types::{Action, Note, ScrubStatus};
 use super::{Asked, Mode, Node};
 use crate::code::Cause;
 use crate::id::{BatchNo, Seq};
 use crate::ledger::Table;
-use crate::ledger::read::{Held, ReadRequest, Recovery};
+use crate::ledger::read::{Kept, ReadRequest, Recovery};
 use crate::ledger::read_scrub::{ScrubItem, ScrubPage};
-use crate::ledger::rows::{Loss, MetaName, MetaRow, State};
+use crate::ledger::rows::{Body, Loss, MetaName, MetaRow, State};
 use crate::store::{Errand, ScrubFault};
 use crate::time::{Instant, Now, UnixMillis};
 
@@ -36,6 +37,8 @@ const SEGMENTS_DONE: u64 = u64::MAX;
 enum Doing {
     /// A page of segments.
     Segments,
+    /// Segments that are doubted, out of turn.
+    Doubted,
     /// A page of shards.
     Shards,
     /// Shards that are doubted, out of turn.
@@ -49,7 +52,7 @@ enum Phase {
     Idle,
     /// A page is being read, or looked at by the store.
     Busy,
-    /// What was found wrong is to be read with its owners.
+    /// What was found is to be read with its owners.
     Found,
     /// … is being read.
     Judging,
@@ -66,6 +69,7 @@ pub(super) struct Scrub {
     /// Whether the pass has come to shards.
     in_shards: bool,
     pub(super) shards: ShardScrub,
+    pub(super) doubts: Doubts,
     /// Errands that are not answered, and how many of them are void: the first ones.
     open: (u32, u32),
     /// The last segment that was looked at in this pass.
@@ -77,10 +81,13 @@ pub(super) struct Scrub {
     /// The position that was written down, and bytes since then.
     kept: Option<Seq>,
     unkept: u64,
-    bad: Vec<(Seq, ScrubFault)>,
+    /// Content of segments that the store looks at: whose, and where it is.
+    looked: BTreeMap<Seq, Body>,
+    /// What it has found of that: the same, and what is wrong. Of content that is doubted also that nothing is.
+    found: Vec<(Seq, Body, Option<ScrubFault>)>,
     /// Rows that marking them takes, once a batch had no room for that.
     needs: usize,
-    /// Whether something was marked since the position was written down.
+    /// Whether something was marked, or is doubted no more, since the position was written down.
     marked: bool,
     /// Segments whose content is known to be wrong or gone, up to [`DAMAGED_MOST`].
     damaged: BTreeSet<Seq>,
@@ -99,13 +106,15 @@ impl Scrub {
             doing: Doing::Segments,
             in_shards,
             shards: ShardScrub::from(recovery.scrub_shard.clone()),
+            doubts: Doubts::default(),
             open: (0, 0),
             after: (at > 0 && !in_shards).then_some(Seq(at)),
             kept: (at > 0).then_some(Seq(at)),
             page: (None, false),
             due,
             unkept: 0,
-            bad: Vec::new(),
+            looked: BTreeMap::new(),
+            found: Vec::new(),
             needs: 0,
             marked: false,
             damaged: BTreeSet::new(),
@@ -115,7 +124,9 @@ impl Scrub {
 
     /// What was staged and what was asked is void: it goes on from the position that was written down.
     pub fn again(&mut self) {
-        self.bad.clear();
+        self.looked.clear();
+        self.found.clear();
+        self.doubts.again();
         self.phase = Phase::Idle;
         self.open.1 = self.open.0;
         self.shards.again(self.doing == Doing::Suspects);
@@ -139,6 +150,14 @@ impl Scrub {
         }
     }
 
+    /// Something speaks against it, for the first time or once more: what is known of that content so far,
+    /// or is just being found out, is from before.
+    pub fn suspect(&mut self, seq: Seq, body: Body) {
+        self.looked.retain(|_, looked| *looked != body);
+        self.found.retain(|(_, found, _)| *found != body);
+        self.doubts.add(seq);
+    }
+
     /// It is there again, or nobody has it here any more.
     pub fn is_well(&mut self, seq: Seq) {
         self.damaged.remove(&seq);
@@ -157,6 +176,10 @@ impl Node {
             return;
         }
         match self.scrub.phase {
+            Phase::Idle if self.scrub.doubts.is_waiting() => {
+                (self.scrub.phase, self.scrub.doing) = (Phase::Busy, Doing::Doubted);
+                self.ask_doubted(out);
+            }
             Phase::Idle if self.scrub.shards.is_suspicious() => {
                 (self.scrub.phase, self.scrub.doing) = (Phase::Busy, Doing::Suspects);
                 self.ask_suspects(out);
@@ -175,7 +198,7 @@ impl Node {
             Phase::Found if !self.stage.room(self.scrub.needs) => {}
             Phase::Found => {
                 self.scrub.phase = Phase::Judging;
-                let seqs = self.scrub.bad.iter().map(|(seq, _)| *seq).collect();
+                let seqs = self.scrub.found.iter().map(|(seq, ..)| *seq).collect();
                 self.ask(Asked::Sharers, ReadRequest::Sharers(seqs), out);
             }
             Phase::Busy | Phase::Judging => {}
@@ -191,12 +214,24 @@ impl Node {
     pub(super) fn scrub_read(
         &mut self,
         now: Now,
-        items: Vec<ScrubItem>,
-        through: Option<Seq>,
-        end: bool,
+        (items, doubted): (Vec<ScrubItem>, Vec<Seq>),
+        (through, end): (Option<Seq>, bool),
         out: &mut Vec<Action>,
     ) {
         self.scrub.page = (through, end);
+        for seq in doubted {
+            self.scrub.doubts.add(seq);
+        }
+        self.segments_to_scrub(now, items, out);
+    }
+
+    pub(super) fn segments_to_scrub(
+        &mut self,
+        now: Now,
+        items: Vec<ScrubItem>,
+        out: &mut Vec<Action>,
+    ) {
+        self.scrub.looked = items.iter().map(|item| (item.seq, item.body)).collect();
         self.hand_to_scrub(now, items, out);
     }
 
@@ -216,7 +251,7 @@ impl Node {
         now: Now,
         seen: u64,
         bytes: u64,
-        bad: Vec<(Seq, ScrubFault)>,
+        (bad, unread): (Vec<(Seq, ScrubFault)>, Vec<Seq>),
     ) {
         let scrub = &mut self.scrub;
         scrub.open.0 = scrub.open.0.saturating_sub(1);
@@ -232,22 +267,30 @@ impl Node {
         scrub.status.bytes = scrub.status.bytes.saturating_add(bytes);
         let pieces = seen.saturating_mul(KEEP_EACH);
         scrub.unkept = scrub.unkept.saturating_add(bytes).saturating_add(pieces);
-        if scrub.doing != Doing::Segments {
+        let doubted = scrub.doing == Doing::Doubted;
+        if !doubted && scrub.doing != Doing::Segments {
             self.shards_scrubbed(bad);
             return self.page_done(now);
         }
-        if bad.is_empty() {
+        let looked = core::mem::take(&mut scrub.looked).into_iter();
+        // What could not be read is judged by a later pass.
+        let judged = looked.filter(|(seq, _)| !unread.contains(seq)).map(|(seq, body)| {
+            let fault = bad.iter().find(|(wrong, _)| *wrong == seq).map(|(_, fault)| *fault);
+            (seq, body, fault)
+        });
+        scrub.found = judged.filter(|(.., fault)| doubted || fault.is_some()).collect();
+        if scrub.found.is_empty() {
             return self.page_done(now);
         }
-        scrub.bad = bad;
         scrub.phase = Phase::Found;
         self.more = true;
     }
 
-    /// What was found wrong, with everybody who has that content.
-    pub(super) fn sharers_read(&mut self, now: Now, held: Vec<Option<Held>>, as_of: BatchNo) {
-        let held: Vec<Held> = held.into_iter().flatten().collect();
-        let rows = held.iter().map(|h| MARK_ROWS + 4 * h.deliveries.len());
+    /// What was found, with everybody who has that content.
+    pub(super) fn sharers_read(&mut self, now: Now, kept: Vec<Option<Kept>>, as_of: BatchNo) {
+        let kept = kept.into_iter().flatten().filter_map(|kept| self.corrected(kept, as_of));
+        let kept: Vec<Kept> = kept.collect();
+        let rows = kept.iter().map(|k| MARK_ROWS + 4 * k.held.deliveries.len());
         // One piece of content is marked in one commit; what does not fit waits for the next.
         self.scrub.needs = rows.sum::<usize>().min(MOST_ROWS);
         if !self.stage.room(self.scrub.needs) {
@@ -255,43 +298,36 @@ impl Node {
             return;
         }
         self.scrub.needs = 0;
-        let bad = core::mem::take(&mut self.scrub.bad);
-        for (seq, fault) in bad {
-            let Some(body) = held.iter().find(|h| h.seq == seq).map(|h| h.row.body) else {
-                continue;
-            };
-            let same = held.iter().filter(|h| h.row.body == body);
-            for held in same {
-                self.mark_bad(now, held, fault, as_of);
+        for (_, body, fault) in core::mem::take(&mut self.scrub.found) {
+            // Whoever has other content by now is not meant.
+            let same: Vec<&Kept> = kept.iter().filter(|k| k.held.row.body == body).collect();
+            self.scrub.marked = true;
+            match fault {
+                Some(fault) => same.into_iter().for_each(|kept| self.mark_bad(now, kept, fault)),
+                None => self.cleared(now, body, &same),
             }
         }
         self.page_done(now);
     }
 
-    fn mark_bad(&mut self, now: Now, held: &Held, fault: ScrubFault, as_of: BatchNo) {
-        let segment = self.book.segment(held.seq).cloned().unwrap_or_else(|| held.row.clone());
-        // It may have changed since it was read.
-        if segment.body != held.row.body || segment.loss == Some(Loss::Gone) {
+    fn mark_bad(&mut self, now: Now, Kept { held, .. }: &Kept, fault: ScrubFault) {
+        let segment = &held.row;
+        if segment.loss == Some(Loss::Gone) {
             return;
         }
         let cause = match fault {
             ScrubFault::Corrupt => Cause::Corrupt,
             ScrubFault::Missing => Cause::Missing,
         };
-        self.scrub.marked = true;
         self.scrub.status.corrupt = self.scrub.status.corrupt.saturating_add(1);
         let what = alloc::format!("content of segment {}: {}", segment.id.short(), cause.word());
         self.stage.note(Note::Quarantined { what });
-        self.lost(held.seq, &segment);
+        self.lost(held.seq, segment);
         self.want(held.seq);
         for (site, row) in &held.deliveries {
-            let row = match self.book.delivery(*site, held.seq, as_of) {
-                Some(newer) => newer.cloned(),
-                None => Some(row.clone()),
-            };
             // One in flight waits for its outcome: the far side sees that it is wrong.
-            if let Some(row) = row.filter(|r| matches!(r.state, State::Scheduled | State::Failed)) {
-                self.prune(now, *site, held.seq, row, &segment, cause);
+            if matches!(row.state, State::Scheduled | State::Failed) {
+                self.prune(now, *site, held.seq, row.clone(), segment, cause);
             }
         }
     }
@@ -301,7 +337,8 @@ impl Node {
         self.scrub.phase = Phase::Idle;
         let end = match self.scrub.doing {
             // The pass is where it was.
-            Doing::Suspects => {
+            Doing::Suspects | Doing::Doubted => {
+                self.scrub.doubts.page_done();
                 self.more = true;
                 return;
             }

@@ -108,6 +108,9 @@ pub enum Input {
         bytes: u64,
         /// What is wrong, by the segment it was asked for.
         bad: Vec<(Seq, ScrubFault)>,
+        /// What could not be read for a reason that may pass: nothing is known of it.
+        #[cfg_attr(feature = "serde", serde(default))]
+        unread: Vec<Seq>,
     },
     /// The disk as it is.
     Space(Space),

@@ -143,8 +143,9 @@ fn eight_refusals_for_want_of_space_in_a_row_also_hold_back_the_peer() {
 }
 
 /// A peer refuses what it gets so often as a mismatch, and the last time with nothing left of the budget.
-fn mismatched(times: u32) -> (Site, SegmentId) {
+fn mismatched(times: u32, hold_scrubs: bool) -> (Site, SegmentId) {
     let mut site = Site::with(Config { max_retries: times, ..config(&["beta", "gamma"]) });
+    site.hold_scrubs = hold_scrubs;
     let id = site.queue("one", &["beta", "gamma"]);
     let beta = site.session("beta");
     for _ in 0..times {
@@ -162,7 +163,7 @@ fn mismatched(times: u32) -> (Site, SegmentId) {
 
 #[test]
 fn one_mismatch_on_the_last_attempt_says_nothing_against_the_content() {
-    let (mut site, id) = mismatched(1);
+    let (mut site, id) = mismatched(1, false);
     assert_eq!(site.segment(id).unwrap().loss, None);
     let gamma = site.session("gamma");
     site.settle();
@@ -171,8 +172,23 @@ fn one_mismatch_on_the_last_attempt_says_nothing_against_the_content() {
     site.settle();
     assert_eq!(site.delivery(id, "gamma").unwrap().state, State::Acked);
     site.audit();
-    // The second in a row does.
-    let (site, id) = mismatched(2);
-    assert_eq!(site.segment(id).unwrap().loss, Some(Loss::Gone));
+}
+
+#[test]
+fn two_mismatches_in_a_row_are_the_word_of_one_peer_and_harm_no_other() {
+    let (mut site, id) = mismatched(2, true);
+    assert_eq!(site.segment(id).unwrap().loss, Some(Loss::Doubted));
+    assert_eq!(site.delivery(id, "gamma").unwrap().state, State::Scheduled);
+    site.audit();
+    // This site has looked, and what it keeps is whole.
+    site.let_go();
+    site.settle();
+    assert_eq!(site.segment(id).unwrap().loss, None);
+    let gamma = site.session("gamma");
+    site.settle();
+    let (_, sending) = site.sendings().pop().expect("gamma is offered it");
+    site.outcome(gamma, sending.offer.transfer, Outcome::Acked);
+    site.settle();
+    assert_eq!(site.delivery(id, "gamma").unwrap().state, State::Acked);
     site.audit();
 }

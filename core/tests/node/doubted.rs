@@ -19,6 +19,8 @@ const BODY: &[u8] = b"content of small";
 /// A segment for gamma, whose content could not be read when it was sent there, and what is kept of it.
 fn doubted(site: &mut Site) -> (SegmentId, Body) {
     site.settle();
+    // Before this site has looked at it itself.
+    site.hold_scrubs = true;
     let id = site.queue("small", &["gamma"]);
     site.session("gamma");
     site.settle();

@@ -6,6 +6,7 @@ mod again;
 mod attempts;
 mod books;
 mod check;
+mod cleared;
 mod clock;
 mod custody;
 mod doubted;

@@ -412,6 +412,7 @@ fn nothing_is_promised_on_content_that_is_known_to_be_lost() {
     // Start-up misses it, a delivery cannot read it, the peer finds it wrong twice.
     for how in 0..3 {
         let mut site = Site::new(&["beta"]);
+        site.hold_scrubs = true;
         site.settle();
         let (id, lost) = submit_blob(&mut site, "first", &body);
         if how == 0 {

@@ -454,6 +454,7 @@ fn summary(site: &Site) -> ReconcileSummary {
 
 /// A small segment that beta has, and whose content could not be read when it went to gamma.
 fn doubted(site: &mut Site) -> SegmentId {
+    site.hold_scrubs = true;
     let id = site.queue("small", &["beta", "gamma"]);
     for (peer, outcome) in [
         ("beta", Outcome::Acked),

@@ -61,11 +61,13 @@ pub struct Site {
     pub hold_oldest: bool,
     /// Whether the start's looks at content wait until the test lets them go.
     pub hold_checks: bool,
+    /// What the scrub finds is told only when the test lets it go.
+    pub hold_scrubs: bool,
     /// The content folder whose sweep is left to the test.
     pub hold_sweep: Option<u8>,
     /// Removals of files that fail.
     pub fail_unlinks: u32,
-    held: Vec<Input>,
+    pub held: Vec<Input>,
     looks_held: Vec<Action>,
     next_conn: u32,
 }
@@ -114,6 +116,7 @@ impl Site {
             hold_due: false,
             hold_lookups: false,
             hold_checks: false,
+            hold_scrubs: false,
             hold_oldest: false,
             hold_sweep: None,
             fail_unlinks: 0,
@@ -179,6 +182,9 @@ impl Site {
             Action::Errand(Errand::Check(_)) if self.hold_checks => {
                 self.looks_held.push(action);
             }
+            Action::Errand(errand @ Errand::Scrub { .. }) if self.hold_scrubs => {
+                self.held.extend(self.store.errand(errand));
+            }
             Action::Errand(errand) => {
                 self.looks += u64::from(errand == Errand::Probe);
                 self.inbox.extend(self.store.errand(errand));
@@ -224,7 +230,7 @@ impl Site {
     pub fn let_go(&mut self) {
         (self.hold_due, self.hold_lookups, self.hold_checks) = (false, false, false);
         self.inbox.extend(self.held.drain(..));
-        self.hold_oldest = false;
+        (self.hold_oldest, self.hold_scrubs) = (false, false);
         for look in std::mem::take(&mut self.looks_held) {
             self.act(look);
         }

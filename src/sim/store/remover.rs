@@ -206,9 +206,10 @@ impl SimStore {
 
     /// An error that may pass is no verdict.
     fn scrub_now(&mut self, items: &[ScrubItem]) -> Input {
-        let (mut bad, mut bytes) = (Vec::new(), 0);
+        let (mut bad, mut unread, mut bytes) = (Vec::new(), Vec::new(), 0);
         for item in items {
             if self.rng.chance(self.faults.content_eio) {
+                unread.push(item.seq);
                 continue;
             }
             let data = match item.body {
@@ -226,7 +227,7 @@ impl SimStore {
                 Some(data) => bytes += data.len() as u64,
             }
         }
-        Input::Scrubbed { seen: items.len() as u64, bytes, bad }
+        Input::Scrubbed { seen: items.len() as u64, bytes, bad, unread }
     }
 
     /// Drops what is named by a row of one of the tables that are left; all are read at one moment

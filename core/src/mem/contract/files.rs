@@ -324,12 +324,13 @@ fn scrubbed(store: &dyn Subject) {
         item(6, super::inline(1), b"124"),
         item(7, super::inline(2), b"123"),
     ];
-    let Input::Scrubbed { seen, bad, .. } = store.errand(Errand::Scrub { items, rate: 1 << 30 })
+    let Input::Scrubbed { seen, bad, unread, .. } =
+        store.errand(Errand::Scrub { items, rate: 1 << 30 })
     else {
         panic!("not what was asked")
     };
     use crate::store::ScrubFault::{Corrupt, Missing};
-    assert_eq!(seen, 7);
+    assert_eq!((seen, unread), (7, Vec::new()), "all of it can be read");
     let wrong = [(2, Corrupt), (3, Corrupt), (4, Missing), (6, Corrupt), (7, Missing)];
     assert_eq!(bad, wrong.map(|(seq, fault)| (Seq(seq), fault)));
 }
