@@ -7,7 +7,8 @@ use bytes::Bytes;
 use consign_core::id::{BatchNo, BlobDigest, BlobNo, BodyNo, Epoch, SegmentId, Seq, SiteNo};
 use consign_core::ledger::keys::DueKey;
 use consign_core::ledger::keys_upkeep::{ExpiryKind, parse_expiry};
-use consign_core::ledger::rows::{Body, DeliveryRow, INBOUND, MetaName, SegmentRow, State};
+use consign_core::ledger::rows::{Body, DeliveryRow, INBOUND, Loss, MetaName, SegmentRow, State};
+use consign_core::ledger::rows_upkeep::ExportState;
 use consign_core::ledger::{Table, keys};
 use consign_core::segment::{Destinations, Meta};
 use consign_core::store::{Batch, Op};
@@ -53,6 +54,8 @@ pub(super) struct Touched {
     pub incoming: Vec<BlobNo>,
     /// Segments whose content was put in place of what was lost, with what they had before.
     pub mended: Vec<(Seq, Body)>,
+    /// Segments whose content is doubted no more, as it is.
+    pub cleared: Vec<Seq>,
     /// Identities that are not looked up any more.
     pub lost: Vec<(SegmentId, Seq)>,
     pub gone: Removals,
@@ -185,6 +188,9 @@ impl Desk<'_> {
                 let number = if row.origin_seq == 0 { row.seq.0 } else { row.origin_seq };
                 self.site.recalled.entry(id).or_default().push((row.origin.clone(), number));
             }
+            Row::Export(_, seq, ref row) if row.state == ExportState::Done => {
+                self.site.given_out.insert(seq);
+            }
             Row::Peer(..)
             | Row::PassBack(..)
             | Row::RememberedAge(..)
@@ -314,11 +320,18 @@ impl Desk<'_> {
             }
             Some(old) => {
                 // What was marked as lost may be put in place again, and only then the mark goes.
-                let mends = old.loss.is_some() && row.loss.is_none() && old.body != row.body;
+                // … or was only doubted.
+                let back = old.loss.is_some() && row.loss.is_none();
+                let mends = back && old.body != row.body;
+                let clears = back && !mends && old.loss == Some(Loss::Doubted);
                 t.mended.extend(mends.then_some((seq, old.body)));
+                t.cleared.extend(clears.then_some(seq));
+                if old.loss.is_none() && row.loss.is_some() && self.site.is_destroyed(old.body) {
+                    self.site.doubted_rightly.insert(seq);
+                }
                 let kept = (old.id, old.digest, old.size, old.from, old.accepted_at)
                     == (id, row.digest, row.size, row.from, row.accepted_at)
-                    && (mends || (old.body == row.body && old.loss <= row.loss))
+                    && (mends || clears || (old.body == row.body && old.loss <= row.loss))
                     && may_become(old, &row);
                 demand(kept, "I2", Some(old.id), || {
                     format!("number {seq} becomes something else: {old:?}, now {row:?}")

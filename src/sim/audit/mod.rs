@@ -423,6 +423,7 @@ impl Desk<'_> {
                 self.site.rolled_back = true;
                 // Numbers are given again.
                 self.site.addressed.clear();
+                self.site.doubted_rightly.clear();
             }
         }
         self.tell_of_site(format!("{damage:?} is destroyed"));

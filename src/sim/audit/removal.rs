@@ -52,7 +52,7 @@ impl Removals {
     }
 
     /// A record about a subject that begins so.
-    fn record(&self, subject: &str, actions: &[&str]) -> Option<&AuditRow> {
+    pub fn record(&self, subject: &str, actions: &[&str]) -> Option<&AuditRow> {
         let about = |row: &&AuditRow| {
             row.subject.starts_with(subject) && actions.contains(&row.action.as_str())
         };
@@ -101,6 +101,9 @@ impl Desk<'_> {
         for (seq, _) in &t.mended {
             self.mended(*seq, gone)?;
         }
+        for seq in &t.cleared {
+            self.cleared(*seq, gone)?;
+        }
         self.memory_gone(gone)?;
         for (seq, no, row) in &gone.receipts {
             let high = self.site.disk.meta(MetaName::TimeHigh);
@@ -113,16 +116,6 @@ impl Desk<'_> {
         Ok(())
     }
 
-    /// What takes the place of lost content is that content, and a record says so.
-    fn mended(&self, seq: Seq, gone: &Removals) -> Check {
-        let Some(row) = self.site.disk.segments.get(&seq) else { return Ok(()) };
-        self.keeps(row)?;
-        let recorded = gone.record(&row.id.to_string(), &["repaired"]).is_some();
-        demand(recorded, "I2", Some(row.id), || {
-            format!("number {seq} has other content now, and no record says so")
-        })
-    }
-
     /// What is recorded as somebody's act was asked for.
     fn is_asked(&self, record: &AuditRow) -> Check {
         let asked = record.who.is_empty() || self.site.acts.contains(&record.action);
@@ -132,6 +125,8 @@ impl Desk<'_> {
     fn segment_gone(&mut self, seq: Seq, row: &SegmentRow, gone: &Removals) -> Check {
         let judged = self.may_go(seq, row, gone);
         self.site.addressed.remove(&seq);
+        self.site.given_out.remove(&seq);
+        self.site.doubted_rightly.remove(&seq);
         judged
     }
 
@@ -163,7 +158,7 @@ impl Desk<'_> {
         match record.action.as_str() {
             "evict" => self.evicted(seq, row, &record.reason),
             "expire" => self.expired(row, &settled),
-            _ if record.who.is_empty() => self.released(row, &settled, &record.reason),
+            _ if record.who.is_empty() => self.released(seq, row, &settled, &record.reason),
             _ => Ok(()),
         }
     }
@@ -267,7 +262,7 @@ impl Desk<'_> {
     }
 
     /// Released by itself: used here, or through and everybody has it.
-    fn released(&self, row: &SegmentRow, of: &[&Dropped], reason: &str) -> Check {
+    fn released(&self, seq: Seq, row: &SegmentRow, of: &[&Dropped], reason: &str) -> Check {
         let id = Some(row.id);
         let site = &*self.site;
         let open = of.iter().find(|d| d.row.state != State::Acked);
@@ -275,7 +270,7 @@ impl Desk<'_> {
             let open = open.map(|d| (self.site.peer(d.no), d.row.state));
             format!("it is released, and still open is {open:?}")
         })?;
-        let used = row.let_go.is_some() || (row.here && self.was_given_out(row));
+        let used = row.let_go.is_some() || (row.here && self.site.given_out.contains(&seq));
         let through = row.from != 0 && !row.here && !of.is_empty();
         demand(used || through, "I9", id, || {
             let (here, from, n) = (row.here, row.from, of.len());
@@ -308,10 +303,6 @@ impl Desk<'_> {
     fn is_exported(&self, seq: Seq, _row: &SegmentRow) -> bool {
         let of = self.site.disk.exports.iter().filter(|((_, of), _)| *of == seq);
         of.into_iter().all(|(_, row)| row.state == ExportState::Done)
-    }
-
-    fn was_given_out(&self, row: &SegmentRow) -> bool {
-        self.site.given_out.contains(&row.id)
     }
 
     /// A delivery left the required set of a segment that stays.

@@ -1,14 +1,45 @@
-//! Repair: content goes back to whoever gave it, and again to whoever got it, when they ask for it.
+//! Repair: content is put in place of what was lost, or is found to be whole after all; and it goes back to
+//! whoever gave it, and again to whoever got it, when they ask for it.
 
-use consign_core::id::ConnId;
+use consign_core::id::{ConnId, Seq};
 use consign_core::ledger::rows::State;
 use consign_core::wire::{Offer, Wanted};
 
 use super::Desk;
+use super::removal::Removals;
 use super::violation::{Check, demand};
 use crate::sim::seen::SiteIx;
 
 impl Desk<'_> {
+    /// What takes the place of lost content is that content, and a record says so.
+    pub(super) fn mended(&mut self, seq: Seq, gone: &Removals) -> Check {
+        self.site.doubted_rightly.remove(&seq);
+        let Some(row) = self.site.disk.segments.get(&seq) else { return Ok(()) };
+        self.keeps(row)?;
+        let recorded = gone.record(&row.id.to_string(), &["repaired"]).is_some();
+        demand(recorded, "I2", Some(row.id), || {
+            format!("number {seq} has other content now, and no record says so")
+        })
+    }
+
+    /// What is doubted no more is whole, and a record says so. It may have come to harm since it was looked at,
+    /// but not before it was doubted.
+    pub(super) fn cleared(&mut self, seq: Seq, gone: &Removals) -> Check {
+        let Some(row) = self.site.disk.segments.get(&seq) else { return Ok(()) };
+        let id = row.id;
+        self.keeps(row)?;
+        let recorded = gone.record(&id.to_string(), &["cleared"]).is_some();
+        demand(recorded, "I2", Some(id), || {
+            format!("number {seq} is doubted no more, and no record says so")
+        })?;
+        let destroyed = self.site.doubted_rightly.contains(&seq);
+        demand(!destroyed, "I11", Some(id), || {
+            format!("number {seq} is doubted no more, and its content was destroyed before")
+        })?;
+        self.site.links.is_whole(&id);
+        Ok(())
+    }
+
     /// OFFER to itself: for a WANT of this session, of what is whole here, to who had it before.
     pub(super) fn repair_sent(&mut self, peer: SiteIx, conn: ConnId, offer: &Offer) -> Check {
         let name = self.name_of(peer);

@@ -8,9 +8,7 @@ use consign_core::config::{Config, SuccessCondition};
 use consign_core::id::{BlobDigest, BlobNo, BodyNo, SegmentId, Seq, SiteNo};
 use consign_core::ledger::keys::{self, DueKey};
 use consign_core::ledger::keys_upkeep::{self, ExpiryKind};
-use consign_core::ledger::rows::{
-    Body, DeliveryRow, INBOUND, IncomingRow, MetaName, SHARDS, SegmentRow, State,
-};
+use consign_core::ledger::rows::{Body, INBOUND, IncomingRow, MetaName, SHARDS, SegmentRow, State};
 use consign_core::limits::{ACT_BATCH_ROWS, BATCH_BYTES, BATCH_ROWS};
 use consign_core::segment::{Class, Destinations};
 use consign_core::store::Batch;
@@ -21,6 +19,7 @@ use super::batch::Touched;
 use super::disk::{Tally, due_key, waits};
 use super::rows::Name;
 use super::rules::{hop, wanted};
+use super::site::Holds;
 use super::violation::{Check, demand};
 
 /// When a segment is relayed: a named destination is always needed; of all peers one is enough if
@@ -402,15 +401,11 @@ impl Desk<'_> {
         })
     }
 
-    /// An identity is given up only with its content.
+    /// An identity is given up only with its content: nobody's word is enough for that.
     fn lost(&self, id: &SegmentId, seq: Seq) -> Check {
-        let gave_up = |row: &DeliveryRow| {
-            row.state == State::Deadletter
-                && [Cause::Missing, Cause::Mismatch].iter().any(|c| c.number() == row.last_error)
-        };
-        let dead = self.site.disk.of_segment(seq).any(|(_, row)| gave_up(row));
-        let gone = !self.site.disk.segments.contains_key(&seq);
-        demand(dead || gone || self.site.is_harmed(seq), "I1", Some(*id), || {
+        let row = self.site.disk.segments.get(&seq);
+        let whole = row.is_some_and(|row| self.site.content(row) == Holds::Yes);
+        demand(!whole || self.site.is_harmed(seq), "I1", Some(*id), || {
             "its identity is given up, and its content is there".into()
         })
     }

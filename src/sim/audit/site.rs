@@ -7,6 +7,7 @@ use std::time::Duration;
 use consign_core::config::Config;
 use consign_core::id::{BlobDigest, BlobNo, ConnId, Epoch, SegmentId, Seq, SiteNo, TransferNo};
 use consign_core::ledger::rows::{Body, SegmentRow};
+use consign_core::ledger::rows_upkeep::ExportState;
 use consign_core::segment::Destinations;
 use consign_core::time::{Instant, Now};
 use consign_core::wire::Wanted;
@@ -97,6 +98,14 @@ impl Links {
     /// What the session of a connection was made with, if it is still known.
     pub fn ack_timeout(&self, conn: ConnId) -> Option<Duration> {
         self.open.get(&conn).and_then(|link| link.ack_timeout)
+    }
+
+    /// What is kept of a segment is known to be whole: whoever has offered it may be answered for it.
+    pub fn is_whole(&mut self, id: &SegmentId) {
+        let asked = self.open.values_mut().flat_map(|link| link.asked.values_mut());
+        for asked in asked.filter(|asked| asked.id == *id) {
+            asked.doubted = None;
+        }
     }
 
     /// A connection, new or known.
@@ -237,7 +246,9 @@ pub(super) struct Site {
     /// has lost its content may stand beside a later one of the same identity.
     pub addressed: BTreeSet<Seq>,
     /// Segments that an inbox rule has given out.
-    pub given_out: BTreeSet<SegmentId>,
+    pub given_out: BTreeSet<Seq>,
+    /// Segments whose content was destroyed before it was doubted.
+    pub doubted_rightly: BTreeSet<Seq>,
     /// Words of what operators have asked for here.
     pub acts: BTreeSet<String>,
     /// Whether this process has said that something does not fit: what may go later then goes at once.
@@ -280,6 +291,7 @@ impl Site {
             recalled: BTreeMap::new(),
             addressed: BTreeSet::new(),
             given_out: BTreeSet::new(),
+            doubted_rightly: BTreeSet::new(),
             acts: BTreeSet::new(),
             short: false,
             pickup: Shards::default(),
@@ -295,6 +307,8 @@ impl Site {
         self.tally = disk.tally();
         let claim = |epoch: &Epoch| Claim { epoch: *epoch, offered: None, answer: None };
         self.claims = disk.inflight.iter().map(|(key, epoch)| (*key, claim(epoch))).collect();
+        let done = disk.exports.iter().filter(|(_, row)| row.state == ExportState::Done);
+        self.given_out = done.map(|((_, seq), _)| *seq).collect();
         self.newest = disk.segments.iter().map(|(seq, row)| (row.id, *seq)).collect();
         self.disk = disk;
         self.lost_track = false;
@@ -309,6 +323,14 @@ impl Site {
         self.disk.segments.get(&seq).map(|row| row.id)
     }
 
+    /// Whether bytes of this content were destroyed.
+    pub fn is_destroyed(&self, body: Body) -> bool {
+        match body {
+            Body::Inline(body) => self.harm.row(&Name::Body(body)),
+            Body::Blob(blob) => self.harm.files.contains(&blob),
+        }
+    }
+
     /// Whether the content of a segment is durable here, byte for byte.
     pub fn content(&self, row: &SegmentRow) -> Holds {
         let is = |size: u64, digest: BlobDigest| {
@@ -320,12 +342,11 @@ impl Site {
             Holds::No(format!("its content is {have} with {sizes}, accepted was {want}"))
         };
         match row.body {
-            Body::Inline(body) if self.harm.row(&Name::Body(body)) => Holds::Harmed,
+            body if self.is_destroyed(body) => Holds::Harmed,
             Body::Inline(body) => match self.disk.bodies.get(&body) {
                 Some(inline) => is(inline.size, inline.digest),
                 None => Holds::No(format!("body {body} is not on disk")),
             },
-            Body::Blob(blob) if self.harm.files.contains(&blob) => Holds::Harmed,
             Body::Blob(blob) if !self.disk.blobs.contains_key(&blob) => {
                 let harmed = self.harm.row(&Name::Blob(blob));
                 let no = Holds::No(format!("file {blob} has no row in blobs"));

@@ -4,6 +4,7 @@ mod acts;
 mod cases;
 mod copies;
 mod deeds;
+mod doubts;
 mod encode;
 mod mended;
 mod more;
