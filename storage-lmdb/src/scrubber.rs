@@ -48,12 +48,11 @@ pub(crate) fn run(shared: &Shared, jobs: &Receiver<Job>) {
     }
 }
 
-/// What is wrong among them, and what could not be read; `None` when it was told to stop.
-fn scrub(
-    shared: &Shared,
-    items: &[ScrubItem],
-    pace: &mut Pace<'_>,
-) -> Option<(Vec<(Seq, ScrubFault)>, Vec<Seq>)> {
+/// What is wrong among some content, and what could not be read.
+type Scrubbed = (Vec<(Seq, ScrubFault)>, Vec<Seq>);
+
+/// Looks at it; `None` when it was told to stop.
+fn scrub(shared: &Shared, items: &[ScrubItem], pace: &mut Pace<'_>) -> Option<Scrubbed> {
     let (mut bad, mut unread) = (Vec::new(), Vec::new());
     for item in items {
         let found = match item.body {
