@@ -86,6 +86,12 @@ impl Pending {
         }
     }
 
+    /// Whether its content was written to a file here before this: a transfer that had begun, and is
+    /// finished even when this site is stopping.
+    pub fn has_begun(&self) -> bool {
+        self.blob().is_some()
+    }
+
     /// A body that is parked for it.
     pub fn parked(&self) -> Option<Handle> {
         match &self.what {
@@ -342,6 +348,7 @@ impl Node {
     ) -> Result<(), No> {
         match &pending.what {
             What::Offer(offer, body) => {
+                self.admit_begin()?;
                 self.admit_offer(now, offer, pending.source)?;
                 match body {
                     Some(handle) => {

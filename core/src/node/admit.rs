@@ -36,10 +36,15 @@ impl Node {
         Ok(())
     }
 
-    pub(super) fn admit(&self, now: Now, meta: &Meta, size: u64) -> Result<(), No> {
+    /// Once this site is stopping nothing is begun; what has begun before is finished.
+    pub(super) fn admit_begin(&self) -> Result<(), No> {
         if self.stopping {
             return Err((Refusal::Busy, 1_000, "this site is stopping".to_string()));
         }
+        Ok(())
+    }
+
+    pub(super) fn admit(&self, now: Now, meta: &Meta, size: u64) -> Result<(), No> {
         if let Some(limit) = self.config.max_segment.filter(|limit| size > *limit) {
             let (size, limit) = (amount(size), amount(limit));
             let text = format!("{size} are more than storage.max_segment, {limit}");

@@ -180,7 +180,8 @@ impl Node {
         let reserved = size.unwrap_or(RESERVE_STEP);
         let meta = crate::segment::Meta::default();
         let admitted = self
-            .admit(now, &meta, size.unwrap_or(0))
+            .admit_begin()
+            .and_then(|()| self.admit(now, &meta, size.unwrap_or(0)))
             .and_then(|()| self.admit_bytes(Want::segment(reserved, SiteNo(0))));
         match admitted {
             Ok(()) => {

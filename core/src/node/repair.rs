@@ -110,7 +110,7 @@ impl Node {
         out: &mut Vec<Action>,
     ) -> Result<Repair, No> {
         let busy = |text: &str| (Refusal::Busy, 1_000, text.to_string());
-        if !matches!(self.mode, Mode::Normal) || self.stopping {
+        if !matches!(self.mode, Mode::Normal) || (self.stopping && !pending.has_begun()) {
             return Err(busy("there is no room for repairs now"));
         }
         let lost: Vec<Kept> = kept.into_iter().filter(|k| is_lost(&k.held.row, pending)).collect();

@@ -4,6 +4,7 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use super::Node;
+use super::accept::Pending;
 use super::types::Action;
 use crate::code::{Goodbye, Refusal};
 use crate::id::ConnId;
@@ -17,7 +18,12 @@ impl Node {
         }
         self.stopping = true;
         self.drain_by = now.mono.after(self.config.drain_timeout);
+        // What was on its way in and is whole by now is not sent a second time.
+        let pending = core::mem::take(&mut self.pending);
+        let (begun, rest) = pending.into_iter().partition(Pending::has_begun);
+        self.pending = rest;
         self.turn_down(out);
+        self.pending = begun;
         self.pickup_stop(out);
     }
 
@@ -41,7 +47,8 @@ impl Node {
             return;
         }
         let staged = !self.stage.batch.is_empty() || self.stage.committing();
-        let flying = self.peers.values().any(|p| !p.flights.is_empty());
+        let sending = self.peers.values().any(|p| !p.flights.is_empty());
+        let flying = sending || self.being_received() > 0;
         let waiting = !self.found.is_empty() || !self.pending.is_empty();
         let exporting = self.exports.is_busy();
         let idle = self.settlements.is_empty() && self.acts.is_idle() && !exporting;

@@ -82,6 +82,7 @@ impl Node {
         let sites = self.destinations(&submission.to, SiteNo(0), "", true)?;
         let body = match submission.content {
             Content::Parked(handle) => {
+                self.admit_begin()?;
                 self.admit_bytes(Want::segment(inline_charge(submission.size), SiteNo(0)))?;
                 self.inline(handle, submission.size, SiteNo(0))
             }

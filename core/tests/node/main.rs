@@ -34,5 +34,6 @@ mod scrub;
 mod selections;
 mod site;
 mod start;
+mod stop;
 mod takeover;
 mod tally;

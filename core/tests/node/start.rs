@@ -1,4 +1,4 @@
-//! Start-up: what was in flight, what is missing, who may connect, and how it stops.
+//! Start-up: what was in flight, what is missing, and who may connect.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use consign_core::id::BlobNo;
 use consign_core::ledger::Table;
 use consign_core::ledger::rows::{Body, State};
 use consign_core::node::{Input, Note};
-use consign_core::session::{Outcome, Promise, SessionCommand, SessionEvent};
+use consign_core::session::{Promise, SessionCommand, SessionEvent};
 
 use crate::site::Site;
 
@@ -267,45 +267,6 @@ fn a_peer_that_closes_before_its_hello_is_dialled_with_growing_waits() {
     assert!(waits.is_sorted() && waits[0] >= 2 && waits[5] >= 60, "{waits:?}");
     let status = site.pump.node().status(site.now);
     assert!(status.peers[0].last_error.contains("HELLO"), "{:?}", status.peers[0].last_error);
-}
-
-#[test]
-fn a_drain_waits_for_what_is_in_flight_and_takes_nothing_new() {
-    let mut site = Site::new(&["beta"]);
-    let id = site.queue("one", &["beta"]);
-    let conn = site.session("beta");
-    site.settle();
-    let transfer = site.sendings()[0].1.offer.transfer;
-    site.input(Input::Stop);
-    site.settle();
-    assert!(!site.drained);
-    let client = site.client();
-    site.submit(client, 1, "two", &["beta"], consign_core::segment::Class::Normal);
-    site.settle();
-    let told = site.take_told(client);
-    assert!(matches!(&told[..], [SessionCommand::Refuse { .. }]), "{told:?}");
-    site.outcome(conn, transfer, Outcome::Acked);
-    site.settle();
-    assert!(site.drained);
-    assert_eq!(site.delivery(id, "beta").unwrap().state, State::Acked);
-    let told = site.take_told(conn);
-    assert!(
-        matches!(&told[..], [SessionCommand::Close { why: Goodbye::Stopping, .. }]),
-        "{told:?}"
-    );
-}
-
-#[test]
-fn a_drain_ends_in_time_even_when_a_peer_never_answers() {
-    let mut site = Site::new(&["beta"]);
-    site.queue("one", &["beta"]);
-    site.session("beta");
-    site.settle();
-    site.input(Input::Stop);
-    site.settle();
-    assert!(!site.drained);
-    site.wait(Duration::from_secs(31));
-    assert!(site.drained);
 }
 
 #[test]
