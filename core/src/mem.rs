@@ -275,6 +275,7 @@ impl MemStore {
                 self.restore_ballast();
                 Some(Input::Space(self.space()))
             }
+            Errand::Look => Some(Input::Space(self.space())),
             Errand::Scrub { items, .. } => {
                 let looked = items.iter().map(|item| (item, self.scrub(item)));
                 let mut bad = Vec::new();

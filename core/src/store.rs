@@ -403,6 +403,8 @@ pub enum Errand {
     },
     /// Look at the disk, make the ballast whole if there is room. Answered by [`Input::Space`].
     Probe,
+    /// Say how the disk stands, at once and whatever else is being done. Answered by [`Input::Space`].
+    Look,
     /// Read this content and compare it with its digest, beside everything else and without pushing
     /// out what others read. Answered by [`Input::Scrubbed`].
     Scrub {

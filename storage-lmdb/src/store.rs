@@ -249,6 +249,10 @@ impl Store for LmdbStore {
                 self.remover.send(remover::Job::Sweep(folder, below))
             }
             Errand::Probe => self.remover.send(remover::Job::Probe),
+            Errand::Look => {
+                self.shared.node(Input::Space(self.shared.space()));
+                return;
+            }
             Errand::Scrub { items, rate } => {
                 // A store that stops has nobody left to tell.
                 let _ = self.scrubber.send(scrubber::Job::Scrub(items, rate));

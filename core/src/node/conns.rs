@@ -219,6 +219,7 @@ impl Node {
         self.forget_acts(conn);
         self.reloads.forget(conn);
         self.pings_gone(conn, why, out);
+        self.asks_no_more(conn);
         self.pickup_gone(conn);
         for blob in gone.incoming {
             self.incoming_cut(now, blob);

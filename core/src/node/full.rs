@@ -120,7 +120,7 @@ impl Node {
         space: Space,
         out: &mut Vec<Action>,
     ) {
-        self.space = space;
+        self.saw(space, out);
         let why = match why {
             CommitFault::Full(why) => why,
             CommitFault::Broken(why) => return self.halt(why, out),

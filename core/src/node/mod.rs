@@ -164,6 +164,7 @@ pub struct Node {
     mode: Mode,
     space: Space,
     short: Option<room::Short>,
+    seen: room::Seen,
     sites: BTreeMap<String, SiteNo>,
     peers: BTreeMap<SiteNo, Peer>,
     conns: BTreeMap<ConnId, Conn>,

@@ -87,6 +87,7 @@ impl Node {
             mode: Mode::Normal,
             space: recovery.space.unwrap_or(UNKNOWN),
             short: None,
+            seen: super::room::Seen::at(now.mono),
             sites: BTreeMap::new(),
             peers: BTreeMap::new(),
             conns: BTreeMap::new(),

@@ -1,13 +1,17 @@
 //! What is known of the room on the disk, and when it is looked at again.
 
+use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::full::{RETRY, Tight};
-use super::types::{Action, Note};
+use super::types::{Action, Answer, Note};
 use super::width::Width;
 use super::{Mode, Node};
+use crate::id::{ConnId, TransferNo};
 use crate::plant::Plant;
+use crate::session::SessionCommand;
 use crate::store::{Errand, Space};
 use crate::time::{Instant, Now};
 
@@ -21,6 +25,24 @@ pub(super) struct Short {
     /// Looks since the last refusal.
     looks: u32,
 }
+
+/// When the disk was looked at last, and who waits to hear how it stands.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    at: Instant,
+    asking: Vec<(ConnId, TransferNo)>,
+}
+
+impl Seen {
+    /// As a start has found it.
+    pub fn at(at: Instant) -> Seen {
+        Seen { at, asking: Vec::new() }
+    }
+}
+
+/// Whoever asks how the site is hears of a disk that was looked at within this time: others fill it and
+/// make room on it, and commits alone do not tell of that where nothing happens.
+const FRESH: Duration = Duration::from_secs(1);
 
 /// Pause between looks at a disk without room.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -67,9 +89,41 @@ impl Node {
         }
     }
 
+    /// The site at a glance, for whoever asks.
+    pub(super) fn status_asked(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        ticket: TransferNo,
+        out: &mut Vec<Action>,
+    ) {
+        if self.drained || now.mono.since(self.seen.at) <= FRESH {
+            let answer = Arc::new(Answer::Status(Box::new(self.status(now))));
+            return out.push(Action::Command(conn, SessionCommand::Answer { ticket, answer }));
+        }
+        if self.seen.asking.is_empty() {
+            out.push(Action::Errand(Errand::Look));
+        }
+        self.seen.asking.push((conn, ticket));
+    }
+
+    /// Whoever asked is gone.
+    pub(super) fn asks_no_more(&mut self, conn: ConnId) {
+        self.seen.asking.retain(|(asking, _)| *asking != conn);
+    }
+
+    /// What was seen of the disk; whoever waits for that hears it.
+    pub(super) fn saw(&mut self, space: Space, out: &mut Vec<Action>) {
+        self.space = space;
+        self.seen.at = self.now.mono;
+        for (conn, ticket) in core::mem::take(&mut self.seen.asking) {
+            self.status_asked(self.now, conn, ticket, out);
+        }
+    }
+
     /// The disk as it is now: growth goes on when the ballast is whole again (G5).
     pub(super) fn space_is(&mut self, space: Space, out: &mut Vec<Action>) {
-        self.space = space;
+        self.saw(space, out);
         let left = space.free.checked_sub(self.stays_free());
         if self.short.as_ref().is_some_and(|s| left >= Some(s.need) || s.looks >= LOOKS) {
             self.short = None;

@@ -49,7 +49,7 @@ impl Node {
                 self.log_wanted(now, wanted, out);
                 Answer::Status(Box::new(self.status(now)))
             }
-            Question::Status => Answer::Status(Box::new(self.status(now))),
+            Question::Status => return self.status_asked(now, conn, ticket, out),
             Question::Progress(seq) => Answer::Progress(self.sent(*seq)),
             Question::Stop => {
                 self.stop(now, out);

@@ -6,7 +6,7 @@ use consign_core::code::Refusal;
 use consign_core::config::Config;
 use consign_core::id::{Handle, TransferNo};
 use consign_core::ledger::Table;
-use consign_core::node::Input;
+use consign_core::node::{Answer, Input, Question};
 use consign_core::segment::{Class, Destinations};
 use consign_core::session::{Outcome, Promise, SessionCommand, SessionEvent};
 use consign_core::store::StoreRequest;
@@ -308,4 +308,44 @@ fn a_ballast_that_is_not_whole_at_the_start_holds_growth_back() {
     site.store.set_capacity(u64::MAX);
     site.wait(Duration::from_secs(10));
     site.queue("two", &["beta"]);
+}
+
+/// Others fill the disk and make room on it: whoever asks how an idle site is hears how it stands now, and
+/// the disk is looked at once a second at most.
+#[test]
+fn whoever_asks_hears_how_the_disk_stands_now() {
+    let mut site = Site::new(&["beta"]);
+    site.settle();
+    let ask = |site: &mut Site, conn| {
+        let (ticket, question) = (TransferNo(1), Question::Status);
+        site.input(Input::Session(conn, SessionEvent::Ask { ticket, question }));
+    };
+    let told = |site: &mut Site, conn| {
+        site.settle();
+        site.take_told(conn).into_iter().find_map(|told| match told {
+            SessionCommand::Answer { answer, .. } => match &*answer {
+                Answer::Status(status) => Some(status.space.free),
+                _ => None,
+            },
+            _ => None,
+        })
+    };
+    let (one, two, gone) = (site.client(), site.client(), site.client());
+    for capacity in [200 << 20, 5 << 30] {
+        site.store.set_capacity(capacity);
+        site.wait(Duration::from_secs(3));
+        let looks = site.looks;
+        for conn in [one, two, gone] {
+            ask(&mut site, conn);
+        }
+        assert!(matches!(told(&mut site, one), Some(free) if free < capacity));
+        let free = site.store.space().free;
+        assert_eq!((told(&mut site, two), told(&mut site, gone)), (Some(free), Some(free)));
+        ask(&mut site, two);
+        assert_eq!((told(&mut site, two), site.looks - looks), (Some(free), 1));
+    }
+    site.wait(Duration::from_secs(3));
+    ask(&mut site, gone);
+    site.input(Input::Closed { conn: gone, why: String::new() });
+    assert_eq!(told(&mut site, gone), None);
 }

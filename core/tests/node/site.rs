@@ -186,7 +186,7 @@ impl Site {
                 self.held.extend(self.store.errand(errand));
             }
             Action::Errand(errand) => {
-                self.looks += u64::from(errand == Errand::Probe);
+                self.looks += u64::from(matches!(errand, Errand::Probe | Errand::Look));
                 self.inbox.extend(self.store.errand(errand));
             }
             Action::Dial { name, .. } => self.dials.push(name),

@@ -16,7 +16,7 @@ use consign_core::wire::Offer;
 use crate::site::{Site, accepted, offer_blob, offer_inline, recovery, to_alpha, write};
 
 /// What the peer sends: more than rides with its offer.
-const BODY: [u8; 100_000] = [7; 100_000];
+static BODY: [u8; 100_000] = [7; 100_000];
 
 /// A site in the middle of a transfer from beta.
 fn receiving() -> (Site, ConnId, Offer, BlobNo) {

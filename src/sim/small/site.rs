@@ -364,6 +364,7 @@ impl Site {
             | Errand::SetAside(_)
             | Errand::Check(_)
             | Errand::Probe
+            | Errand::Look
             | Errand::Scrub { .. }
             | Errand::Sweep { .. }) => {
                 let answer = self.store.errand(errand);

@@ -425,6 +425,7 @@ impl World {
             | Errand::Unlink(_)
             | Errand::SetAside(_)
             | Errand::Probe
+            | Errand::Look
             | Errand::Scrub { .. } => Hit::No,
         };
         let site = &mut self.sites[i];

@@ -274,6 +274,11 @@ impl SimStore {
             Errand::Check(wanted) => remover::Job::Check(wanted),
             Errand::Sweep { folder, below } => remover::Job::Sweep(folder, below),
             Errand::Probe => remover::Job::Probe,
+            Errand::Look => {
+                self.settle_space(now);
+                self.ready.push_back(Done::Node(Input::Space(self.mem.space())));
+                return;
+            }
             Errand::Scrub { items, rate } => remover::Job::Scrub(items, rate),
         };
         self.remover.waiting.push_back(job);

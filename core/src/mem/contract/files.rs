@@ -336,7 +336,9 @@ fn scrubbed(store: &dyn Subject) {
 }
 
 fn probed(store: &dyn Subject) {
-    let Input::Space(space) = store.errand(Errand::Probe) else { panic!("not what was asked") };
-    assert!(space.free > 0);
-    assert!(space.ballast_whole);
+    for errand in [Errand::Probe, Errand::Look] {
+        let Input::Space(space) = store.errand(errand) else { panic!("not what was asked") };
+        assert!(space.free > 0);
+        assert!(space.ballast_whole);
+    }
 }
