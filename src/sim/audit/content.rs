@@ -1,5 +1,6 @@
 //! Content: files and what names them, and whether what is kept is whole.
 
+use consign_core::config::Config;
 use consign_core::id::{BlobDigest, BlobNo, SiteNo};
 use consign_core::ledger::rows::{BlobRow, Body, IncomingRow, MetaName, SegmentRow};
 
@@ -38,6 +39,7 @@ impl Desk<'_> {
             None => {
                 let fresh = blob >= t.before.2;
                 demand(fresh, "I16", None, || format!("file number {blob} is given twice"))?;
+                self.begins_in_time(blob, row)?;
                 0
             }
             Some(old) => {
@@ -56,6 +58,16 @@ impl Desk<'_> {
         *reached = (*reached).max(row.offset);
         self.site.pickup.arrives(blob, row);
         Ok(())
+    }
+
+    /// After a stop no transfer begins.
+    fn begins_in_time(&self, blob: BlobNo, row: &IncomingRow) -> Check {
+        let Some(stopped) = self.site.life.stop_at else { return Ok(()) };
+        let end = |config: &Config| stopped.wall.after(config.partial_ttl).0;
+        let last = self.site.rules().map(end).max().unwrap_or(u64::MAX);
+        demand(row.shard.is_some() || row.expires_at <= last, "I30", None, || {
+            format!("file {blob} is begun after a stop was asked for at {}", stopped.wall)
+        })
     }
 
     /// A content file is whole and durable.

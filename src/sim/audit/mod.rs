@@ -37,7 +37,7 @@
 //! | I26 | checkpoints never shrink, ACCEPT asks from no further on than they reach, a client is told of no more, files are as long |
 //! | I27 | of its part: pickup's answers to clients and nodes that keep to the documents; no node and no session panics |
 //! | I28 | [`Audit::at_rest`]; shards are NODE_STORED or RELAY_CLEANUP, and everybody on the quay is at the end |
-//! | I30 | after a stop was asked for nothing new is taken, and the loop ends with the drain; a process that does not run says nothing |
+//! | I30 | after a stop was asked for nothing new is begun, nothing else taken, and the loop ends with the drain; a process that does not run says nothing |
 //! | I31 | dead letters, audit records, receipts and remembered ids stay as long, or as many, as they must, and no more at rest |
 //!
 //! I1, I10, I11 and I16 hold of shards too: what a client or node is told is on disk, and NODE_STORED only once

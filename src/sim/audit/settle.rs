@@ -57,6 +57,7 @@ impl Desk<'_> {
         for (seq, to) in &t.new {
             self.new_segment(*seq, to)?;
         }
+        self.nothing_new_after_a_stop(&t)?;
         for (seq, required) in &t.acked {
             self.met(*seq, *required)?;
         }
@@ -243,13 +244,24 @@ impl Desk<'_> {
                 format!("it is accepted for {stranger:?}, whom nobody serves")
             })?;
         }
-        let stopped = self.site.life.stop_at.map(|now| now.wall.0);
-        demand(stopped.is_none_or(|at| row.accepted_at <= at), "I30", id, || {
-            format!("it is accepted at {}, and a stop was asked for", row.accepted_at)
-        })?;
         let end = self.site.disk.meta(MetaName::TimeHigh);
         demand(row.accepted_at <= end, "I18", id, || {
             format!("it is accepted at {}, the high water is {end} ms", row.accepted_at)
+        })
+    }
+
+    /// After a stop nothing is accepted but content that was on its way in by then: each takes a
+    /// reservation along.
+    fn nothing_new_after_a_stop(&self, t: &Touched) -> Check {
+        let Some(stopped) = self.site.life.stop_at.map(|now| now.wall.0) else { return Ok(()) };
+        let disk = &self.site.disk;
+        let rows = t.new.iter().filter_map(|(seq, _)| disk.segments.get(seq));
+        let late: Vec<&SegmentRow> = rows.filter(|row| row.accepted_at > stopped).collect();
+        let came = t.incoming.iter().filter(|blob| !disk.incoming.contains_key(blob)).count();
+        let Some(first) = late.first().filter(|_| late.len() > came) else { return Ok(()) };
+        demand(false, "I30", Some(first.id), || {
+            let (count, at) = (late.len(), first.accepted_at);
+            format!("{count} are accepted at {at}, a stop was asked for, and {came} had begun")
         })
     }
 

@@ -244,7 +244,8 @@ impl Play {
         if source == PEER {
             books.comes_in(0, 100);
         }
-        let expires_at = START + self.ms;
+        let ttl = u64::try_from(super::play::config(ix).partial_ttl.as_millis()).expect("a week");
+        let expires_at = START + self.ms + ttl;
         let row = IncomingRow {
             digest: digest(),
             source: source.0,

@@ -119,12 +119,36 @@ fn turn(p: &mut Play, ms: u64, inputs: usize, footprint: (usize, usize, usize)) 
     p.see(A, &Seen::Turned { now, inputs, footprint });
 }
 
-pub const LOOP: [Case; 16] = [
+/// Content on its way in when the stop came is taken when it is whole: nothing is wrong with that.
+pub fn late(p: &mut Play) {
+    let (blob, draft) = p.reserve(A, SiteNo(0), 0);
+    p.commit(A, draft);
+    p.file(blob);
+    p.see(A, &Seen::Stopping);
+    p.wait(1);
+    p.wait(1);
+    p.submit("report.pdf");
+    let draft = p.adopt(blob, "report.pdf");
+    p.commit(A, draft);
+}
+
+pub const LOOP: [Case; 18] = [
     ("I30", "taken after a stop", |p| {
         p.see(A, &Seen::Stopping);
         p.wait(1);
         p.wait(1);
         p.accepted("report.pdf");
+    }),
+    ("I30", "begun after a stop", |p| {
+        p.see(A, &Seen::Stopping);
+        p.wait(1);
+        p.wait(1);
+        let (_, draft) = p.reserve(A, SiteNo(0), 0);
+        p.commit(A, draft);
+    }),
+    ("I30", "two taken after a stop, one of which had begun", |p| {
+        late(p);
+        p.accepted("invoice.pdf");
     }),
     ("I30", "goes on after its drain", |p| {
         p.see(A, &Seen::Stopping);

@@ -100,6 +100,13 @@ fn a_destroyed_file_is_excused_and_nothing_else() {
 }
 
 #[test]
+fn what_was_on_its_way_in_when_a_stop_came_may_be_taken() {
+    let mut play = Play::new();
+    super::more::late(&mut play);
+    assert_eq!(play.broken.map(|v| v.to_string()), None);
+}
+
+#[test]
 fn a_segment_that_is_offered_in_the_batch_that_takes_it_owes_nothing_back() {
     let mut play = Play::new();
     play.submit("report.pdf");
