@@ -13,8 +13,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use consign::bench::{Load, Raw};
+use consign::meters::process::processor;
 use consign_core::ledger::rows_pickup::ShardState;
-use support::peak::Peak;
+use support::peak::{self, Peak};
 use support::real::{CONSIGN, until};
 use support::relay::{Fetches, Fleet, Relay, Uploads};
 use support::{Res, disk, is_test, is_wanted};
@@ -32,6 +33,9 @@ const GIVERS: usize = 128;
 const SLOWEST: u64 = 4 << 20;
 /// How long after the last registration memory is looked at.
 const SETTLE: Duration = Duration::from_secs(3);
+/// How long a relay with idle nodes is looked at, and how often it asks each of them (PICKUP.md).
+const REST: Duration = Duration::from_secs(60);
+const PING: Duration = Duration::from_secs(20);
 
 fn main() -> Res<()> {
     let nodes = number("CONSIGN_NODES", 5_000, 16)?;
@@ -103,6 +107,7 @@ fn idle(runtime: &str, count: usize) -> Res<()> {
     println!(
         "  RssAnon of an idle node: {each:.1} KiB ({low:.1} MiB before, {high:.1} with them){bar}"
     );
+    rest(&relay, count);
     let peak = Peak::of(relay.real.pid());
     let begun = Instant::now();
     fleet.upload("storm", &nodes, Uploads { count, size: SMALL, connections: GIVERS.min(count) });
@@ -117,6 +122,24 @@ fn idle(runtime: &str, count: usize) -> Res<()> {
         verdict(stored == count as u64)
     );
     Ok(())
+}
+
+/// What a relay does while nothing happens, beside asking each node now and then whether it is there.
+fn rest(relay: &Relay, nodes: usize) {
+    if is_test() {
+        return;
+    }
+    let pid = relay.real.pid();
+    let (sleeps, used, begun) = (peak::sleeps(pid), processor(pid), Instant::now());
+    std::thread::sleep(REST);
+    let seconds = begun.elapsed().as_secs_f64();
+    let woken = peak::sleeps(pid).saturating_sub(sleeps) as f64 / seconds;
+    let used = processor(pid).saturating_sub(used).as_secs_f64() / seconds;
+    let asked = nodes as f64 / PING.as_secs_f64();
+    println!(
+        "  at rest: woken {woken:.1} times a second and {:.2} % of a processor, with {asked:.1} nodes asked and answering a second",
+        used * 100.0
+    );
 }
 
 /// Small shards all the way, with everybody connected.

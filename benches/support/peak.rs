@@ -16,6 +16,18 @@ pub struct Peak {
     thread: Option<JoinHandle<()>>,
 }
 
+/// How often the threads of a process have gone to sleep so far, which is how often they were woken.
+pub fn sleeps(pid: u32) -> u64 {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
+    let status =
+        threads.flatten().filter_map(|t| std::fs::read_to_string(t.path().join("status")).ok());
+    let count = |status: String| {
+        let line = status.lines().find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"));
+        line.and_then(|text| text.trim().parse::<u64>().ok())
+    };
+    status.filter_map(count).sum()
+}
+
 /// Processor time of a process in microseconds.
 fn micros(pid: u32) -> u64 {
     u64::try_from(processor(pid).as_micros()).unwrap_or(u64::MAX)
