@@ -197,6 +197,36 @@ fn a_stop_lets_what_is_in_flight_arrive() {
     }
 }
 
+/// What is on its way in is finished too; what is offered meanwhile is not begun.
+#[test]
+fn a_stop_lets_what_is_on_its_way_in_arrive() {
+    for runtime in RUNTIMES {
+        let (mut alpha, mut beta) = pair(runtime);
+        let address = format!("address = \"{}\"\n", beta.address);
+        let config = fs::read_to_string(alpha.config()).unwrap();
+        let slow = config.replace(&address, &format!("{address}rate_limit = \"4MiB\"\n"));
+        assert_ne!(slow, config);
+        fs::write(alpha.config(), slow).unwrap();
+        beta.serve();
+        alpha.serve();
+        let bytes = content(8, 4 << 20);
+        let id = alpha.accepted("large", &bytes);
+        let sent = |alpha: &Site| alpha.status()["peers"][0]["sent"].as_u64();
+        wait::until_true("it to be on its way", || sent(&alpha).is_some_and(|sent| sent > 0));
+        beta.signal(rustix::process::Signal::TERM);
+        let late = alpha.accepted("late", b"too late");
+        assert!(beta.wait().success());
+        assert!(!beta.log().contains("CN0524"), "{runtime}: {}", beta.log());
+        wait::until_true("the first to be known to have arrived", || {
+            alpha.counts("beta").delivered >= 1
+        });
+        beta.serve();
+        assert!(beta.arrival(&id) == bytes && beta.arrival(&late) == b"too late");
+        alpha.settled("beta");
+        check_both_ends(&alpha, &beta, 2);
+    }
+}
+
 #[test]
 fn what_is_fetched_with_release_is_let_go_here_and_only_here() {
     let (mut alpha, mut beta) = pair("smol");
