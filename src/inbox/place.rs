@@ -16,12 +16,13 @@ use consign_core::inbox::{ExportJob, ExportStep, FileMark};
 use consign_core::ledger::keys_upkeep::RuleId;
 use consign_core::ledger::rows::Body;
 use consign_core::store::StoreFault;
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::name::{clean, kept, numbered};
 use super::{InboxDir, Source, locked};
 use crate::below::{self, There};
+use crate::human;
 
 /// Where content lies before it has its name, below the rule's directory.
 pub(super) const ASIDE: &str = ".consign";
@@ -264,6 +265,7 @@ fn fill(file: &OwnedFd, job: &ExportJob, source: &dyn Source) -> Result<(), Trou
         return Ok(());
     }
     rustix::fs::ftruncate(file, 0).map_err(failed("the copy"))?;
+    ask_for_room(file, job.size)?;
     let (mut hasher, mut at) = (blake3::Hasher::new(), 0);
     while at < job.size {
         let len = usize::try_from(job.size - at).unwrap_or(PIECE).min(PIECE);
@@ -279,6 +281,17 @@ fn fill(file: &OwnedFd, job: &ExportJob, source: &dyn Source) -> Result<(), Trou
         return Err(Trouble::Never("the content does not match its digest any more".into()));
     }
     Ok(())
+}
+
+/// A disk without room for it says so before it is filled, again at each try.
+fn ask_for_room(file: &OwnedFd, size: u64) -> Result<(), Trouble> {
+    match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, size) {
+        Err(why @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
+            Err(failed(format!("the copy, {}", human::bytes(size)))(why))
+        }
+        // Where a file system cannot promise room, writing tells; nothing at all needs none.
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// Whether the file shares the blocks of the content from now on, all of them.

@@ -154,6 +154,20 @@ fn minute() -> Duration {
     Duration::from_secs(60)
 }
 
+/// A disk that lacks the room says so before anything is read or written: at each try it would be filled
+/// anew.
+#[test]
+fn a_copy_that_does_not_fit_is_not_begun() {
+    let mut room = Room::new(&[], minute());
+    // Content that would be found missing if it were read.
+    let (body, nothing) = (Body::Inline(BodyNo(99)), BlobDigest([0; 32]));
+    match room.ask_about(99, "large", ExportTask::Write, body, (nothing, 1 << 50)) {
+        ExportStep::Later(why) => assert!(why.starts_with("the copy, 1.0 PiB: "), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(fs::read_dir(room.path().join(".consign")).unwrap().count(), 0);
+}
+
 #[test]
 fn a_file_appears_whole_under_its_name_and_its_directories() {
     let mut room = Room::new(&[], minute());
