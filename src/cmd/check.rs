@@ -236,8 +236,8 @@ fn asked(api: &mut Api) -> Result<Status, Failure> {
 fn show(checked: &Checked, format: Format, screen: &mut Screen<'_>) -> Result<Exit, Failure> {
     match format {
         Format::Json => screen.object(checked)?,
-        Format::Text => screen.line(&say::text(checked)),
-        Format::Nagios => screen.line(&say::nagios(checked)),
+        Format::Text => screen.advise(&say::text(checked)),
+        Format::Nagios => screen.advise(&say::nagios(checked)),
         Format::Prometheus => screen.line(&say::prometheus(checked)),
     }
     Ok(checked.verdict.exit())

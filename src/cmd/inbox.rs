@@ -63,11 +63,11 @@ pub(super) fn troubles(rule: &Inbox, now: SystemTime) -> Vec<(String, &'static s
     if !rule.error.is_empty() {
         let since = rule.since.as_ref().map(|at| format!(", since {}", human::ago(at, now)));
         let since = since.as_deref().unwrap_or_default().trim_end_matches(" ago");
-        let help = "it goes on by itself once that is over; consign inbox ls";
+        let help = "it goes on by itself once that is over; `consign inbox ls` shows what waits";
         found.push((format!("{}{since}", rule.error), help));
     }
     if rule.failed > 0 {
-        let help = "consign inbox ls, then consign inbox retry ID";
+        let help = "`consign inbox ls`, then `consign inbox retry ID`";
         found.push((format!("{} given up", human::count(rule.failed, "export")), help));
     }
     found

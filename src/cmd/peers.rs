@@ -187,7 +187,7 @@ fn sentence(acted: &Acted, peer: &str) -> String {
 pub(super) fn repin(peer: &str, last_error: &str) -> Option<String> {
     let shown = shown_pin(last_error)?;
     Some(format!(
-        "it showed {shown}: if that is its certificate (consign cert show, at {peer}), correct `fingerprint` of \
+        "it showed {shown}: if that is its certificate (`consign cert show` at {peer}), correct `fingerprint` of \
          [[relay.known_peers]] {peer} to it, then: consign reload"
     ))
 }

@@ -142,7 +142,7 @@ fn the_first_five_minutes_are_as_they_are_printed() {
         &desk.says("--context alpha send video.mp4 --to beta --wait"),
         &[
             "Queued    …  video.mp4  3.0 MiB  for beta  (safe on disk; Ctrl-C stops only the waiting)",
-            "Delivered …  to beta in …  (receipt: consign show …)",
+            "Delivered …  to beta in …  (receipt: consign --context alpha show …)",
         ],
     );
     like(&desk.says("--context beta stop"), &["Stopping  (what is in flight is finished first)"]);

@@ -151,7 +151,7 @@ fn rules(status: &Status, now: SystemTime) -> Vec<Check> {
         checks.push(if dir.error.is_empty() {
             of("watch", &dir.dir, Verdict::Ok, format!("{} is watched", dir.dir))
         } else {
-            let text = format!("{}: it is tried again by itself; consign watch ls", dir.error);
+            let text = format!("{}: it is tried again by itself; `consign watch ls`", dir.error);
             of("watch", &dir.dir, Verdict::Warning, text)
         });
     }
@@ -164,7 +164,8 @@ fn content(status: &Status) -> Check {
         return of("content", "", Verdict::Ok, "nothing is known to be damaged".into());
     }
     let (rows, damaged) = (human::count(rows, "row"), human::count(damaged, "segment"));
-    let text = format!("{rows} set aside, {damaged} damaged: consign storage, then consign fsck");
+    let text =
+        format!("{rows} set aside, {damaged} damaged: `consign storage`, then `consign fsck`");
     of("content", "", Verdict::Critical, text)
 }
 

@@ -130,7 +130,7 @@ pub(super) fn of_site(api: Option<&mut Api>, peers: &[PeerConfig]) -> Vec<Check>
             let mut found = vec![Check::warning(
                 "site",
                 format!("{} [{}]", why.message, why.code),
-                "start it: consign serve; `consign fsck` checks its ledger before",
+                "start it: `consign serve`; `consign fsck` checks its ledger before",
             )];
             let tried = peers.iter().map(|peer| (peer.name.as_str(), peer.address.as_str(), ""));
             found.extend(reached(tried.collect()));
@@ -158,7 +158,7 @@ pub(super) fn of_status(status: &Status) -> Vec<Check> {
     let mut found = vec![Check::ok("site", format!("{} runs, up {up}", status.name))];
     if status.clock_held {
         let text = "the clock has jumped: nothing expires";
-        found.push(Check::warning("clock", text, "consign clock confirm, if it is right now"));
+        found.push(Check::warning("clock", text, "`consign clock confirm`, if it is right now"));
     }
     if status.storage.full {
         let text = "full: new segments are refused";
@@ -184,7 +184,7 @@ pub(super) fn of_status(status: &Status) -> Vec<Check> {
     if troubles.is_empty() {
         found.push(Check::ok("ledger", "nothing is set aside, nothing was found damaged"));
     } else {
-        let help = "look at the disk; consign stop, then: consign fsck";
+        let help = "look at the disk; `consign stop`, then: `consign fsck`";
         found.push(Check::warning("ledger", troubles.join("; "), help));
     }
     let now = SystemTime::now();
@@ -200,7 +200,7 @@ pub(super) fn of_status(status: &Status) -> Vec<Check> {
     let dead: u64 = status.peers.iter().map(|peer| peer.dead.count).sum();
     if dead > 0 {
         let text = human::count(dead, "dead letter");
-        found.push(Check::warning("deadletters", text, "consign deadletter ls --by reason"));
+        found.push(Check::warning("deadletters", text, "`consign deadletter ls --by reason`"));
     }
     found
 }

@@ -86,7 +86,7 @@ impl Joined {
         }
         let _ = write!(
             out,
-            "\nNext, copy {dir}/{csr} to {other}'s machine, and there:\n  consign cert sign {csr}\nThen copy \
+            "\nNext, copy {dir}/{csr} to {other}'s machine, and there, with DIR for its site:\n  consign -c DIR cert sign {csr}\nThen copy \
              {name}.pem back, and here:\n  consign -c {dir} cert install {name}.pem\n  consign serve -c {dir}\n",
             csr = self.csr
         );

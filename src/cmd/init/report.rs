@@ -127,7 +127,7 @@ impl Report {
             Some(true) => {
                 let _ = writeln!(
                     out,
-                    "Changed {other_dir}/{FILE_NAME}\n  {other} knows {} at {} from its next start or `consign reload` on",
+                    "Changed {other_dir}/{FILE_NAME}\n  {other} knows {} at {} from its next start or `consign -c {other_dir} reload` on",
                     me.name, me.address
                 );
             }
