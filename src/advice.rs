@@ -110,7 +110,7 @@ fn goes_by_one(after: &str, known: &[String]) -> bool {
     let by_none = |none: &&str| {
         if none.contains(' ') { after.starts_with(*none) } else { *none == first }
     };
-    known.iter().any(|name| name == first) && !BY_NONE.iter().any(|none| by_none(none))
+    known.iter().any(|name| name == first) && !BY_NONE.iter().any(by_none)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `consign check`: whether the site is well, against thresholds, for whatever calls probes: Nagios and its kin, a
 //! textfile collector, a script. Exit codes are those of Nagios plugins.
 
-mod judge;
+pub(super) mod judge;
 mod say;
 #[cfg(test)]
 mod tests;
@@ -41,6 +41,9 @@ pub struct CheckArgs {
     #[arg(long, value_name = "W,C", default_value = "14d,3d", value_parser = falling)]
     pub certificate: Limits,
 }
+
+/// How long certificates must be valid where nobody says otherwise.
+pub(super) const CERTIFICATE: Limits = Limits { warning: 14 * 86_400, critical: 3 * 86_400 };
 
 /// How verdicts are said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

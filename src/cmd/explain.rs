@@ -72,6 +72,9 @@ pub struct Waiting {
     pub last_error: Option<String>,
     /// What that means.
     pub last_error_means: Option<String>,
+    /// What the peer said of it, with the numbers, as long as that is the last trouble with it.
+    #[serde(default)]
+    pub last_error_text: Option<String>,
     /// What it waits for: what holds it longest comes first. Empty when it is done.
     pub waits_for: Vec<Reason>,
 }
@@ -257,6 +260,9 @@ fn words(explanation: &Explanation, now: SystemTime) -> String {
             let means =
                 delivery.last_error_means.as_deref().unwrap_or("no such code is known here");
             text.push_str(&format!("  last time {cause}: {means}\n"));
+            if let Some(said) = &delivery.last_error_text {
+                text.push_str(&format!("  {:<9} {said}\n", "in full"));
+            }
         }
     }
     text

@@ -226,12 +226,12 @@ fn row(
 ) -> Vec<String> {
     let link = match (peer.up, peer.address.is_empty(), peer.via.as_str()) {
         (true, ..) => "● up".to_string(),
-        (false, false, _) => "▲ down".into(),
+        (false, false, _) => "▼ down".into(),
         (false, true, "") => "– not configured".into(),
         (false, true, hop) => format!("via {hop}"),
     };
     let link = match peer {
-        Peer { needs_rekey: true, .. } => "▲ needs rekey".into(),
+        Peer { needs_rekey: true, .. } => "✕ needs rekey".into(),
         Peer { held: true, .. } => format!("{link}, held"),
         _ => link,
     };
@@ -259,7 +259,7 @@ fn row(
     ];
     cells.extend(rate);
     cells.push(address.tell(&next_try(peer, now)));
-    cells.push(peer.last_error.clone());
+    cells.push(super::peers::last_error(peer, now));
     cells
 }
 

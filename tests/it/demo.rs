@@ -175,7 +175,7 @@ fn photos_wait_for_beta(desk: &mut Desk) {
         &[
             "alpha  …  smol  up …      … in … of …      ledger … %",
             "PEER  LINK    QUEUED       SENDING  OLDEST  DEAD  DELIVERED  NEXT TRY…LAST ERROR",
-            "beta  ▲ down  1 (1.0 MiB)  0        …  …:7500: Connection refused (os error 111)",
+            "beta  ▼ down  1 (1.0 MiB)  0        …  …:7500: Connection refused (os error 111)",
         ],
     );
 }

@@ -169,18 +169,23 @@ fn content(status: &Status) -> Check {
     of("content", "", Verdict::Critical, text)
 }
 
+/// A certificate with so many seconds left: `doctor` judges by this, too.
+pub(in crate::cmd) fn ends(left: i64, limits: Limits) -> Verdict {
+    let least = |limit: u64| left <= i64::try_from(limit).unwrap_or(i64::MAX);
+    match () {
+        () if least(limits.critical) => Verdict::Critical,
+        () if least(limits.warning) => Verdict::Warning,
+        () => Verdict::Ok,
+    }
+}
+
 fn certificates(status: &Status, limits: Limits, now: SystemTime) -> Vec<Check> {
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let now = i64::try_from(now).unwrap_or(i64::MAX);
     let mut checks = Vec::new();
     for one in &status.certificates {
         let left = one.expires_seconds.saturating_sub(now);
-        let least = |limit: u64| left <= i64::try_from(limit).unwrap_or(i64::MAX);
-        let verdict = match () {
-            () if least(limits.critical) => Verdict::Critical,
-            () if least(limits.warning) => Verdict::Warning,
-            () => Verdict::Ok,
-        };
+        let verdict = ends(left, limits);
         let name = match one.certificate.as_str() {
             "own" => "this site's certificate",
             _ => "the authority's certificate",

@@ -157,6 +157,21 @@ fn a_site_behind_another_waits_for_what_keeps_its_hop() {
 }
 
 #[test]
+fn numbers_of_a_refusal_are_told_where_they_can_only_be_its_own() {
+    let since = "2026-11-30T18:44:01.000Z".to_owned();
+    let dead = Delivery { since: since.clone(), ..delivery("dead", Some("too_large")) };
+    let text = |at: Option<String>| {
+        let beta = Peer { last_error: "9 bytes".into(), last_error_at: at, ..peer("beta") };
+        let told = waits::explanation(&segment(vec![dead.clone()]), &status(vec![beta]));
+        words(&told, now())
+    };
+    assert!(text(Some(since)).contains("\n  in full   9 bytes\n"));
+    for later in [None, Some("2026-11-30T18:44:02.000Z".into())] {
+        assert!(!text(later).contains("9 bytes"));
+    }
+}
+
+#[test]
 fn a_segment_is_explained_in_words() {
     let daemon = Daemon::answering(|request, _| {
         let down = Peer {
@@ -182,7 +197,7 @@ fn a_segment_is_explained_in_words() {
     let expected = "\
 3fa9c17be204  video.mp4: 2 of 2 deliveries still to be made, 1 of them given up
 beta  backing off, tried 3 times; 2 failures count against relay.max_retries
-  waits     beta to be reached, it is down: connect: connection refused (in 8.0 s)
+  waits     beta to be reached, it is down: connect: connection refused (in 8 s)
   do this   `consign peers flush beta` tries at once
   waits     its pause after 2 failures to end (in 12 s)
   last time ack_timeout: the peer did not acknowledge within `relay.ack_timeout` on a live connection

@@ -64,8 +64,17 @@ fn waiting(segment: &Segment, delivery: &Delivery, status: &Status) -> Waiting {
         next_attempt_at: delivery.next_attempt_at.clone(),
         last_error: delivery.last_error.clone(),
         last_error_means: cause.map(|entry| entry.means),
+        last_error_text: in_full(delivery, status),
         waits_for: reasons(segment, delivery, status),
     }
+}
+
+/// What the peer said when the delivery came to where it is: the site keeps the words of its last trouble alone, and those
+/// may be about another segment.
+fn in_full(delivery: &Delivery, status: &Status) -> Option<String> {
+    let peer = status.peers.iter().find(|peer| peer.name == delivery.peer)?;
+    let same = peer.last_error_at.as_ref()? == &delivery.since && delivery.last_error.is_some();
+    Some(peer.last_error.clone()).filter(|text| same && !text.is_empty())
 }
 
 fn reason(what: &str, text: impl Into<String>, help: impl Into<String>) -> Reason {

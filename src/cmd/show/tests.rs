@@ -59,7 +59,7 @@ fn everything_about_a_segment() {
   accepted  2026-11-30T18:42:05.000Z
 PEER   STATE         SINCE     ATTEMPTS  SPENT  NEXT TRY  LAST ERROR
 beta   sending 67 %  10 s ago         3      1
-gamma  backing off   10 s ago         3      1  in 8.0 s  ack_timeout
+gamma  backing off   10 s ago         3      1  in 8 s    ack_timeout
 ",
         "0".repeat(52),
         "d".repeat(64)

@@ -53,7 +53,7 @@ fn the_node_and_its_peers() {
     let expected = "\
 alpha  0.1.0  smol  up 6 min      14 segments in 1.3 GiB of 200 GiB      ledger 0.1 %
 PEER   LINK              QUEUED        SENDING      OLDEST  DEAD  DELIVERED  NEXT TRY  LAST ERROR
-beta   ▲ down            3 (88.0 MiB)  0            12 s       3         10  in 8.0 s  connect: connection refused
+beta   ▼ down            3 (88.0 MiB)  0            12 s       3         10  in 8 s    connect: connection refused
 gamma  ● up              0             4 (1.0 KiB)             0          0
 gone   – not configured  0             0                       0          0
 ";
@@ -66,7 +66,7 @@ fn what_keeps_a_peer_from_being_sent_to_is_said() {
     status.peers[0].needs_rekey = true;
     status.peers[1].held = true;
     let text = text(&status, None, now(), &Address::default());
-    assert!(text.contains("beta   ▲ needs rekey "), "{text}");
+    assert!(text.contains("beta   ✕ needs rekey "), "{text}");
     assert!(text.contains("gamma  ● up, held "), "{text}");
 }
 
@@ -75,11 +75,23 @@ fn what_waits_in_held_segments_is_told_as_that() {
     let mut status = status();
     status.peers[0].held_back.count = 2;
     let some = text(&status, None, now(), &Address::default());
-    assert!(some.contains("3 (88.0 MiB), 2 held  ") && some.contains("in 8.0 s"), "{some}");
+    assert!(some.contains("3 (88.0 MiB), 2 held  ") && some.contains("in 8 s"), "{some}");
     status.peers[0].held_back.count = 3;
     let all = text(&status, None, now(), &Address::default());
-    assert!(all.contains("3 (88.0 MiB), 3 held  ") && !all.contains("in 8.0 s"), "{all}");
+    assert!(all.contains("3 (88.0 MiB), 3 held  ") && !all.contains("in 8 s"), "{all}");
     assert!(all.contains("held: consign ls --state held"), "{all}");
+}
+
+#[test]
+fn the_last_error_of_a_peer_that_is_connected_has_an_age() {
+    let mut status = status();
+    for peer in &mut status.peers {
+        peer.last_error = "too much".into();
+        peer.last_error_at = Some("2026-11-30T18:43:53.000Z".into());
+    }
+    let text = text(&status, None, now(), &Address::default());
+    let told: Vec<bool> = text.lines().map(|line| line.ends_with("too much (12 s ago)")).collect();
+    assert_eq!(told, [false, false, false, true, false], "{text}");
 }
 
 #[test]
