@@ -8,6 +8,7 @@ use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use clap_complete::engine::ArgValueCandidates;
 
+use crate::advice::Address;
 use crate::cmd;
 use crate::config::{self, Faults, Layers, Settings};
 use crate::contexts::{self, Said};
@@ -219,26 +220,20 @@ pub fn run(args: Vec<OsString>) -> Exit {
         out::failure(&failure, json);
         return failure.exit;
     }
-    let global = Global { config, context, json, quiet, verbose };
+    // A socket of the environment is the next command's, too.
+    let flagged =
+        socket.as_deref().filter(|s| std::env::var_os("CONSIGN_SOCKET").is_none_or(|v| v != *s));
+    let address = Address::of(config.as_deref(), context.as_deref(), flagged);
+    let global = Global { config, context, json, quiet, verbose, address };
     match dispatch(cli.command, &global, socket) {
         Ok(exit) => exit,
         Err(Trouble::Failure(failure)) => {
-            let failure = match (failure.code, &global.config, &global.context) {
-                // The same words start the site that was meant.
-                ("CN0601", Some(config), _) => {
-                    let config = cmd::init::shown(config);
-                    failure.help(format!("start it with: consign serve -c {config}"))
-                }
-                ("CN0601", None, Some(name)) => {
-                    failure.help(format!("start it with: consign --context {name} serve"))
-                }
-                _ => failure,
-            };
-            out::failure(&failure, global.json);
-            failure.exit
+            let exit = failure.exit;
+            out::failure(&failure.told(&global.address), global.json);
+            exit
         }
         Err(Trouble::Faults(faults)) => {
-            out::faults(&faults, global.json);
+            out::faults(&faults.told(&global.address), global.json);
             Exit::Config
         }
     }
@@ -349,6 +344,7 @@ fn reached(global: &Global, socket: Option<PathBuf>) -> Result<PathBuf, Faults> 
     if !global.quiet {
         let code = faults.failure().code;
         let text = format!("The configuration has faults ({code}: consign config check)");
+        let text = global.address.tell(&text);
         out::note(&format!("{text}; the site at {} is asked.", socket.display()));
     }
     Ok(socket)

@@ -420,7 +420,7 @@ pub(crate) fn meaning(refused: Refused, status: u16, after: Option<&str>) -> Fai
             .help("run it as the daemon's user, or as root"),
         ("quota", _) => {
             Failure::new(Exit::TryLater, "CN0610", format!("{message} ({code})")).help(
-                "consign quota says what is used; room comes when deliveries are made and what they kept may go, with \
+                "`consign quota` says what is used; room comes when deliveries are made and what they kept may go, with \
                  consign release ID and deadletter purge, or with a higher limit",
             )
         }

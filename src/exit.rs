@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::advice::Address;
+
 /// How a command ends (documented in the README; unknown codes are failures).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -56,6 +58,13 @@ impl Failure {
         self
     }
 
+    /// The same with the commands of its help as the reader called this one.
+    #[must_use]
+    pub fn told(mut self, address: &Address) -> Failure {
+        self.help = address.tell(&self.help);
+        self
+    }
+
     /// The same as `consign.error/1`.
     #[must_use]
     pub fn json(&self) -> serde_json::Value {
@@ -93,6 +102,8 @@ pub struct Global {
     pub quiet: bool,
     /// `-v`, counted.
     pub verbose: u8,
+    /// How the site was named, for commands that are told.
+    pub address: Address,
 }
 
 #[cfg(test)]

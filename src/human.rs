@@ -5,23 +5,7 @@ use std::time::{Duration, SystemTime};
 /// A size: `512 B`, `1.2 GiB`, `88.0 MiB`, `812 MiB`.
 #[must_use]
 pub fn bytes(bytes: u64) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    if bytes < 1024 {
-        return format!("{bytes} B");
-    }
-    let mut unit = 0;
-    // Tenths, so that rounding happens once and carries into the next unit.
-    let mut tenths = (u128::from(bytes) * 10 + 512) / 1024;
-    while tenths >= 10_240 && unit + 1 < UNITS.len() {
-        unit += 1;
-        let scale = 1u128 << (10 * (unit + 1));
-        tenths = (u128::from(bytes) * 10 + scale / 2) / scale;
-    }
-    if tenths < 1_000 {
-        format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
-    } else {
-        format!("{} {}", (tenths + 5) / 10, UNITS[unit])
-    }
+    consign_core::amount::readable(bytes)
 }
 
 /// A rate: `310 MiB/s`.
@@ -64,11 +48,16 @@ pub fn ago(time: &str, now: SystemTime) -> String {
     }
 }
 
-/// How long it is until an RFC 3339 time: `in 12 s`, or `now`.
+/// How long it is until an RFC 3339 time: `in 12 s`, or `now`. Seconds are counted down to 1, as a clock does.
 #[must_use]
 pub fn until(time: &str, now: SystemTime) -> String {
     match moment(time).map(|at| at.duration_since(now)) {
-        Some(Ok(left)) if !left.is_zero() => format!("in {}", duration(left)),
+        Some(Ok(left)) if !left.is_zero() => {
+            format!(
+                "in {}",
+                seconds(u64::try_from(left.as_millis().div_ceil(1_000)).unwrap_or(u64::MAX))
+            )
+        }
         Some(_) => "now".into(),
         None => time.into(),
     }
@@ -226,7 +215,8 @@ mod tests {
         let now = moment("2026-11-30T18:44:05.000Z").unwrap();
         assert_eq!(ago("2026-11-30T18:43:53.000Z", now), "12 s ago");
         assert_eq!(ago("2026-11-30T18:44:06.000Z", now), "0 ms ago");
-        assert_eq!(until("2026-11-30T18:44:13.000Z", now), "in 8.0 s");
+        assert_eq!(until("2026-11-30T18:44:13.000Z", now), "in 8 s");
+        assert_eq!(until("2026-11-30T18:44:05.153Z", now), "in 1 s");
         assert_eq!(until("2026-11-30T18:44:05.000Z", now), "now");
         assert_eq!(until("2026-11-30T18:00:00.000Z", now), "now");
         assert_eq!(ago("?", now), "?");

@@ -1,6 +1,7 @@
 //! The Consign product as a library: what the binary, the tests and the benches use.
 
 pub mod admin;
+pub mod advice;
 mod below;
 pub mod bench;
 mod caught;

@@ -22,7 +22,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod act;
-mod amount;
+pub mod amount;
 pub mod code;
 pub mod config;
 #[cfg(feature = "tls")]

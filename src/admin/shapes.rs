@@ -368,6 +368,9 @@ pub struct Peer {
     pub oldest: Option<String>,
     /// Last trouble, for people; may be empty.
     pub last_error: String,
+    /// When that was, if it was since the start.
+    #[serde(default)]
+    pub last_error_at: Option<String>,
     /// Last committed acknowledgement.
     pub last_delivered: Option<String>,
     /// While there is no session: when the last one ended; null also when there was none since the start.
@@ -484,6 +487,7 @@ impl Peer {
             next_due: time(peer.next_due),
             oldest: time(peer.oldest),
             last_error: peer.last_error.clone(),
+            last_error_at: time(peer.erred_at),
             last_delivered: time(peer.last_acked),
             down_since: time(peer.down_since),
         }

@@ -200,8 +200,8 @@ pub(super) fn told(acted: &Acted, screen: &mut Screen<'_>) -> Result<Exit, Failu
         }
         if strikes(acted) && acted.count > 0 {
             screen.note(
-                "Only what was owed is deleted. Content that nobody else is left to have stays: consign ls \
-                 --unplaced lists it, consign release ID lets it go",
+                "Only what was owed is deleted. Content that nobody else is left to have stays: `consign ls \
+                 --unplaced` lists it, `consign release ID` lets it go",
             );
         }
         if acted.commits > 1 {

@@ -282,7 +282,7 @@ fn totals(total: &Total, now: SystemTime) -> String {
         ("met", human::thousands(total.met)),
         ("not met", human::thousands(total.unmet) + &oldest.unwrap_or_default()),
         ("may be deleted here", sized(total.safe_to_delete)),
-        ("only here", sized(total.only_here)),
+        ("confirmed nowhere else", sized(total.only_here)),
         ("damaged here", human::thousands(total.damaged)),
         ("dead letters of the site", human::thousands(total.dead)),
         ("all content compared", format!("{scrub}; {} found wrong", total.corrupt)),

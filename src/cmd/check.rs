@@ -1,7 +1,7 @@
 //! `consign check`: whether the site is well, against thresholds, for whatever calls probes: Nagios and its kin, a
 //! textfile collector, a script. Exit codes are those of Nagios plugins.
 
-mod judge;
+pub(super) mod judge;
 mod say;
 #[cfg(test)]
 mod tests;
@@ -41,6 +41,9 @@ pub struct CheckArgs {
     #[arg(long, value_name = "W,C", default_value = "14d,3d", value_parser = falling)]
     pub certificate: Limits,
 }
+
+/// How long certificates must be valid where nobody says otherwise.
+pub(super) const CERTIFICATE: Limits = Limits { warning: 14 * 86_400, critical: 3 * 86_400 };
 
 /// How verdicts are said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -236,8 +239,8 @@ fn asked(api: &mut Api) -> Result<Status, Failure> {
 fn show(checked: &Checked, format: Format, screen: &mut Screen<'_>) -> Result<Exit, Failure> {
     match format {
         Format::Json => screen.object(checked)?,
-        Format::Text => screen.line(&say::text(checked)),
-        Format::Nagios => screen.line(&say::nagios(checked)),
+        Format::Text => screen.advise(&say::text(checked)),
+        Format::Nagios => screen.advise(&say::nagios(checked)),
         Format::Prometheus => screen.line(&say::prometheus(checked)),
     }
     Ok(checked.verdict.exit())

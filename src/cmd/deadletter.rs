@@ -282,7 +282,7 @@ fn count(
             screen.object(group)?;
         }
     } else if !all.is_empty() {
-        let rows: Vec<_> = all.values().map(|group| group_row(group, by, now)).collect();
+        let rows: Vec<_> = all.values().map(|group| group_row(group, by, now, screen)).collect();
         screen.line(human::table(&group_head(by), &rows).trim_end());
     }
     Ok(ended(shown, args, screen))
@@ -303,7 +303,7 @@ fn group_head(by: By) -> [(&'static str, Align); 6] {
     ]
 }
 
-fn group_row(group: &Group, by: By, now: SystemTime) -> Vec<String> {
+fn group_row(group: &Group, by: By, now: SystemTime, screen: &Screen<'_>) -> Vec<String> {
     let (reason, peer) = (words(&group.reason), group.peer.clone());
     let [first, second] = match by {
         By::Reason => [reason, peer],
@@ -315,7 +315,7 @@ fn group_row(group: &Group, by: By, now: SystemTime) -> Vec<String> {
         group.count.to_string(),
         human::bytes(group.bytes),
         age(&group.oldest, now),
-        group.hint.clone(),
+        screen.told(&group.hint),
     ]
 }
 

@@ -139,7 +139,7 @@ fn say(findings: &Findings, screen: &mut Screen<'_>) -> Result<Exit, Failure> {
         for check in &findings.checks {
             screen.line(&format!("{:<8} {:<14} {}", check.result, check.check, check.text));
             if !check.help.is_empty() {
-                screen.line(&format!("{:<8} {:<14} {}", "", "  do this:", check.help));
+                screen.advise(&format!("{:<8} {:<14} {}", "", "  do this:", check.help));
             }
         }
         let count = |result: &str| findings.checks.iter().filter(|c| c.result == result).count();

@@ -14,6 +14,7 @@ use super::screen::{Screen, standard};
 use crate::admin::assurance::Assurance;
 use crate::admin::ledger::IdPrefix;
 use crate::admin::shapes::{Segment, Status};
+use crate::advice::Address;
 use crate::cli::Trouble;
 use crate::client::Api;
 use crate::codes::{self, Entry};
@@ -71,6 +72,9 @@ pub struct Waiting {
     pub last_error: Option<String>,
     /// What that means.
     pub last_error_means: Option<String>,
+    /// What the peer said of it, with the numbers, as long as that is the last trouble with it.
+    #[serde(default)]
+    pub last_error_text: Option<String>,
     /// What it waits for: what holds it longest comes first. Empty when it is done.
     pub waits_for: Vec<Reason>,
 }
@@ -161,7 +165,7 @@ fn code(what: &str, screen: &mut Screen<'_>) -> Result<(), Failure> {
         if screen.is_json() {
             screen.object(entry)?;
         } else {
-            screen.line(&text(entry));
+            screen.advise(&text(entry));
         }
     }
     Ok(())
@@ -220,21 +224,27 @@ fn show(
     if screen.is_json() {
         return screen.object(explanation);
     }
-    screen.line(words(explanation, now).trim_end());
+    let told = told(explanation, screen.address());
+    screen.line(words(&told, now).trim_end());
     Ok(())
+}
+
+/// The same with its commands as the reader called this one.
+fn told(explanation: &Explanation, address: &Address) -> Explanation {
+    let mut told = explanation.clone();
+    told.summary = address.tell(&told.summary);
+    for reason in told.deliveries.iter_mut().flat_map(|delivery| &mut delivery.waits_for) {
+        reason.help = address.tell(&reason.help);
+    }
+    told
 }
 
 fn words(explanation: &Explanation, now: SystemTime) -> String {
     let short = super::ls::short(&explanation.id);
     let mut text = format!("{short}  {}: {}\n", explanation.name, explanation.summary);
     for delivery in &explanation.deliveries {
-        text.push_str(&format!(
-            "{}  {}, {}, {} of its own failures\n",
-            delivery.peer,
-            delivery.state,
-            human::count(delivery.attempts, "attempt"),
-            delivery.spent
-        ));
+        let (peer, state) = (&delivery.peer, &delivery.state);
+        text.push_str(&format!("{peer}  {state}, {}\n", tried(delivery)));
         for reason in &delivery.waits_for {
             text.push_str(&format!("  waits     {}", reason.text));
             if let Some(until) = &reason.until {
@@ -250,9 +260,26 @@ fn words(explanation: &Explanation, now: SystemTime) -> String {
             let means =
                 delivery.last_error_means.as_deref().unwrap_or("no such code is known here");
             text.push_str(&format!("  last time {cause}: {means}\n"));
+            if let Some(said) = &delivery.last_error_text {
+                text.push_str(&format!("  {:<9} {said}\n", "in full"));
+            }
         }
     }
     text
+}
+
+/// How often it was tried, and what of that uses its retries up.
+fn tried(delivery: &Waiting) -> String {
+    let times = match delivery.attempts {
+        0 => "not tried yet".into(),
+        1 => "tried once".into(),
+        n => format!("tried {} times", human::thousands(n)),
+    };
+    match (delivery.spent, delivery.state.as_str()) {
+        (0, _) | (_, "delivered") => times,
+        (1, _) => format!("{times}; 1 failure counts against relay.max_retries"),
+        (n, _) => format!("{times}; {n} failures count against relay.max_retries"),
+    }
 }
 
 #[cfg(test)]

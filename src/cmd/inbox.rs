@@ -9,7 +9,7 @@ use super::complete;
 use super::ls::short;
 use super::screen::{Progress, Screen, standard};
 use crate::admin::exports::{Done, Export, Exports};
-use crate::admin::shapes::Inbox;
+use crate::admin::shapes::{Inbox, Status};
 use crate::client::Api;
 use crate::exit::{Exit, Failure, Global};
 use crate::human::{self, Align};
@@ -57,17 +57,20 @@ pub fn run(args: InboxArgs, global: &Global, socket: &Path) -> Result<Exit, Fail
     })
 }
 
+const NO_RULES: &str = "this site has no [[inbox]] rules: what arrives stays in its store, where `consign ls` and `consign get` find it; \
+                        `consign config explain inbox` tells what a rule takes";
+
 /// What is wrong with a rule, and what to do about it.
 pub(super) fn troubles(rule: &Inbox, now: SystemTime) -> Vec<(String, &'static str)> {
     let mut found = Vec::new();
     if !rule.error.is_empty() {
-        let since = rule.since.as_ref().map(|at| format!(", since {}", human::ago(at, now)));
+        let since = rule.since.as_ref().map(|at| format!(", for {}", human::ago(at, now)));
         let since = since.as_deref().unwrap_or_default().trim_end_matches(" ago");
-        let help = "it goes on by itself once that is over; consign inbox ls";
+        let help = "it goes on by itself once that is over; `consign inbox ls` shows what waits";
         found.push((format!("{}{since}", rule.error), help));
     }
     if rule.failed > 0 {
-        let help = "consign inbox ls, then consign inbox retry ID";
+        let help = "`consign inbox ls`, then `consign inbox retry ID`";
         found.push((format!("{} given up", human::count(rule.failed, "export")), help));
     }
     found
@@ -132,7 +135,12 @@ fn list(
         screen.line(human::table(&HEAD, &rows).trim_end());
     }
     if shown == 0 {
-        screen.note(if all { "nothing was given out yet" } else { "everything is given out" });
+        let status: Status = api.json("GET", "/v1/status")?;
+        screen.note(match (status.inbox.is_empty(), all) {
+            (true, _) => NO_RULES,
+            (false, true) => "nothing was given out yet",
+            (false, false) => "everything is given out; --all shows what",
+        });
     }
     Ok(Exit::Done)
 }
@@ -168,7 +176,7 @@ mod tests {
             ..Inbox::default()
         };
         let said: Vec<String> = troubles(&rule, now).into_iter().map(|(text, _)| text).collect();
-        assert_eq!(said, ["no space, since 12 s", "1 export given up"]);
+        assert_eq!(said, ["no space, for 12 s", "1 export given up"]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod card;
 mod demo;
 mod files;
 mod join;
+mod pickup;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -52,7 +53,7 @@ pub struct InitArgs {
     /// Where shards are uploaded and picked up [default: nowhere]
     #[arg(long, value_name = "IP:PORT")]
     pub pickup: Option<SocketAddr>,
-    /// A host name or address under which pickup clients reach this site; may be given more than once
+    /// A host name or address under which this site is reached, by other sites and by pickup clients: its card has the first, its certificate all; may be given more than once
     #[arg(long, value_name = "HOST", value_delimiter = ',')]
     pub host: Vec<String>,
     /// A site to exchange segments with; may be given more than once
@@ -92,6 +93,8 @@ pub(crate) struct Plan {
     name: String,
     listen: Option<SocketAddr>,
     pickup: Option<SocketAddr>,
+    /// Under which name or address it is reached, if that was said.
+    host: Option<String>,
     /// Keys and certificates alone.
     bare: bool,
     peers: Vec<Peer>,
@@ -177,7 +180,8 @@ impl Plan {
         }
         let listen = args.listen.or_else(|| Some(free_address(&sibling.as_ref()?.1)));
         let (pickup, bare, set) = (args.pickup, args.no_config, args.set.clone());
-        Ok(Plan { dir, name, listen, pickup, bare, peers, sibling, join, set })
+        let host = args.host.first().cloned();
+        Ok(Plan { dir, name, listen, pickup, host, bare, peers, sibling, join, set })
     }
 
     fn carry_out(&self, args: &InitArgs) -> Result<Report, Failure> {
@@ -248,15 +252,15 @@ impl Plan {
 
     /// Whether it is for another machine: a peer of its is reached over the network.
     fn is_elsewhere(&self) -> bool {
-        self.peers.iter().any(|p| {
-            let host = p.address.rsplit_once(':').map_or(p.address.as_str(), |(host, _)| host);
-            let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
-            ip.map_or(host != "localhost", |ip| !ip.is_loopback())
-        })
+        self.peers.iter().any(|p| !is_this_machine(&p.address))
     }
 
     /// What its peers have to know: HOST stands where only they can say how this site is reached.
     fn to_tell(&self) -> Peer {
+        if let Some(host) = &self.host {
+            let port = self.listen.map_or(PORT, |a| a.port());
+            return Peer { name: self.name.clone(), address: reached_as(host, port) };
+        }
         let unspecified = self.listen.is_none_or(|a| a.ip().is_unspecified());
         if unspecified && self.is_elsewhere() {
             let port = self.listen.map_or(PORT, |a| a.port());
@@ -338,6 +342,21 @@ fn peer(text: &str) -> Result<Peer, Failure> {
         |b: config::value::Bad| usage(format!("--peer {text:?}: {} ({})", b.problem, b.label));
     Kind::Address.read_text(address).map_err(bad)?;
     Ok(Peer { name: name.into(), address: address.into() })
+}
+
+/// `HOST:PORT`, an address of version 6 in brackets.
+fn reached_as(host: &str, port: u16) -> String {
+    match host.parse::<IpAddr>() {
+        Ok(ip) => SocketAddr::new(ip, port).to_string(),
+        Err(_) => format!("{host}:{port}"),
+    }
+}
+
+/// Whether an address leads nowhere but to this machine.
+fn is_this_machine(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    ip.map_or(host == "localhost", |ip| ip.is_loopback())
 }
 
 /// How a site that listens there is reached from this machine.

@@ -187,7 +187,7 @@ fn sentence(acted: &Acted, peer: &str) -> String {
 pub(super) fn repin(peer: &str, last_error: &str) -> Option<String> {
     let shown = shown_pin(last_error)?;
     Some(format!(
-        "it showed {shown}: if that is its certificate (consign cert show, at {peer}), correct `fingerprint` of \
+        "it showed {shown}: if that is its certificate (`consign cert show` at {peer}), correct `fingerprint` of \
          [[relay.known_peers]] {peer} to it, then: consign reload"
     ))
 }
@@ -244,8 +244,17 @@ fn row(peer: &Peer, now: SystemTime) -> Vec<String> {
         peer.dead.count.to_string(),
         peer.delivered.count.to_string(),
         peer.last_delivered.as_ref().map(|at| human::ago(at, now)).unwrap_or_default(),
-        peer.last_error.clone(),
+        last_error(peer, now),
     ]
+}
+
+/// The last trouble with a peer. While it is connected, what is going on now may be well: how old that is tells.
+pub(super) fn last_error(peer: &Peer, now: SystemTime) -> String {
+    let at = peer.last_error_at.as_ref().filter(|_| peer.up && !peer.last_error.is_empty());
+    match at {
+        Some(at) => format!("{} ({})", peer.last_error, human::ago(at, now)),
+        None => peer.last_error.clone(),
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
+use crate::advice::Address;
 use crate::exit::{Exit, Failure, Global};
 use crate::{human, out};
 
@@ -16,6 +17,7 @@ pub(super) struct Screen<'a> {
     json: bool,
     quiet: bool,
     verbose: bool,
+    address: Address,
 }
 
 /// The process's own standard output and error.
@@ -31,7 +33,18 @@ impl<'a> Screen<'a> {
         global: &Global,
     ) -> Screen<'a> {
         let verbose = global.verbose > 0;
-        Screen { line, note, json: global.json, quiet: global.quiet, verbose }
+        let address = global.address.clone();
+        Screen { line, note, json: global.json, quiet: global.quiet, verbose, address }
+    }
+
+    /// How the site was named.
+    pub(super) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Words of ours with the commands in them as the reader called this one. What others named is none of ours.
+    pub(super) fn told(&self, text: &str) -> String {
+        self.address.tell(text)
     }
 
     pub(super) fn is_json(&self) -> bool {
@@ -41,6 +54,12 @@ impl<'a> Screen<'a> {
     /// A line of data for people.
     pub(super) fn line(&mut self, text: &str) {
         (self.line)(text);
+    }
+
+    /// The same with commands in it that are advice.
+    pub(super) fn advise(&mut self, text: &str) {
+        let told = self.told(text);
+        (self.line)(&told);
     }
 
     /// An object, in one line. It says its schema, which is published: tests look at each that is printed.
@@ -67,7 +86,8 @@ impl<'a> Screen<'a> {
     /// Something that is not data. With `--json` only what has a form is said.
     pub(super) fn note(&mut self, text: &str) {
         if !self.json && !self.quiet {
-            (self.note)(text);
+            let told = self.told(text);
+            (self.note)(&told);
         }
     }
 
@@ -85,6 +105,7 @@ impl<'a> Screen<'a> {
 
     /// A failure of one of several things, while the others go on.
     pub(super) fn failure(&mut self, failure: &Failure) {
+        let failure = failure.clone().told(&self.address);
         if self.json {
             (self.note)(&failure.json().to_string());
         } else {
@@ -104,12 +125,28 @@ pub(super) struct Said {
 /// Runs with a screen that keeps what is said.
 #[cfg(test)]
 pub(super) fn said<T>(json: bool, run: impl FnOnce(&mut Screen<'_>) -> T) -> (T, Said) {
+    addressed(Address::default(), json, run)
+}
+
+/// The same of a command that named its site.
+#[cfg(test)]
+pub(super) fn addressed<T>(
+    address: Address,
+    json: bool,
+    run: impl FnOnce(&mut Screen<'_>) -> T,
+) -> (T, Said) {
     let mut said = Said::default();
     let Said { lines, notes } = &mut said;
     let (mut line, mut note) =
         (|text: &str| lines.push(text.into()), |text: &str| notes.push(text.into()));
-    let result =
-        run(&mut Screen { line: &mut line, note: &mut note, json, quiet: false, verbose: true });
+    let result = run(&mut Screen {
+        line: &mut line,
+        note: &mut note,
+        json,
+        quiet: false,
+        verbose: true,
+        address,
+    });
     (result, said)
 }
 

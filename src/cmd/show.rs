@@ -9,6 +9,7 @@ use super::complete;
 use super::ls::short;
 use super::screen::{Screen, standard};
 use crate::admin::shapes::{Delivery, Segment};
+use crate::advice::Address;
 use crate::client::Api;
 use crate::exit::{Exit, Failure, Global};
 use crate::human::{self, Align};
@@ -47,13 +48,14 @@ fn show(
             if i > 0 {
                 screen.line("");
             }
-            screen.line(text(&segment, now).trim_end());
+            let text = text(&segment, now, screen.address());
+            screen.line(text.trim_end());
         }
     }
     Ok(Exit::Done)
 }
 
-fn text(segment: &Segment, now: SystemTime) -> String {
+fn text(segment: &Segment, now: SystemTime, address: &Address) -> String {
     let mut lines = vec![format!(
         "{}  {}  {}  accepted {}",
         short(&segment.id),
@@ -91,7 +93,8 @@ fn text(segment: &Segment, now: SystemTime) -> String {
     }
     if segment.unplaced {
         let id = short(&segment.id);
-        field("unplaced", &format!("{UNPLACED}; it is kept here until: consign release {id}"));
+        let until = format!("{UNPLACED}; it is kept here until: consign release {id}");
+        field("unplaced", &address.tell(&until));
     }
     let mut text = lines.join("\n");
     text.push('\n');

@@ -7,9 +7,9 @@ use clap::Args;
 use consign_core::ledger::rows_pickup::ShardState;
 
 use super::screen::{Screen, standard};
-
 use crate::admin::pickup::status::Pickup;
 use crate::admin::shapes::{Count, Peer, Status};
+use crate::advice::Address;
 use crate::client::Api;
 use crate::exit::{Exit, Failure, Global};
 use crate::human::{self, Align};
@@ -64,15 +64,43 @@ fn show(
     if before.is_some() {
         screen.line("");
     }
-    screen.line(text(status, before, now).trim_end());
+    let text = text(status, before, now, screen.address());
+    screen.line(text.trim_end());
     Ok(())
 }
 
+/// A status in words, with its commands as the reader called this one.
 pub(super) fn text(
     status: &Status,
     before: Option<(&Status, Duration)>,
     now: SystemTime,
+    address: &Address,
 ) -> String {
+    let mut text = address.tell(&headline(status, now));
+    let rows: Vec<Vec<String>> = status
+        .peers
+        .iter()
+        .map(|peer| {
+            let earlier = before.and_then(|(status, passed)| {
+                let same = status.peers.iter().find(|p| p.name == peer.name)?;
+                Some((same, passed))
+            });
+            row(peer, earlier, now, address)
+        })
+        .collect();
+    if rows.is_empty() {
+        text.push_str("no peers\n");
+    } else {
+        text.push_str(&human::table(&head(before.is_some()), &rows));
+    }
+    push_pickup(&mut text, &status.pickup);
+    push_watched(&mut text, status);
+    push_inbox(&mut text, status, now, address);
+    text
+}
+
+/// The site itself, in one line.
+fn headline(status: &Status, now: SystemTime) -> String {
     let up = human::seconds(status.up_seconds);
     let share = u128::from(status.ledger.used) * 1000 / u128::from(status.ledger.limit.max(1));
     let mut text = format!(
@@ -129,28 +157,6 @@ pub(super) fn text(
         ));
     }
     text.push('\n');
-    if status.peers.is_empty() {
-        text.push_str("no peers\n");
-        push_pickup(&mut text, &status.pickup);
-        push_watched(&mut text, status);
-        push_inbox(&mut text, status, now);
-        return text;
-    }
-    let rows: Vec<Vec<String>> = status
-        .peers
-        .iter()
-        .map(|peer| {
-            let earlier = before.and_then(|(status, passed)| {
-                let same = status.peers.iter().find(|p| p.name == peer.name)?;
-                Some((same, passed))
-            });
-            row(peer, earlier, now)
-        })
-        .collect();
-    text.push_str(&human::table(&head(before.is_some()), &rows));
-    push_pickup(&mut text, &status.pickup);
-    push_watched(&mut text, status);
-    push_inbox(&mut text, status, now);
     text
 }
 
@@ -186,10 +192,10 @@ fn push_watched(text: &mut String, status: &Status) {
 }
 
 /// Inbox rules that are in trouble.
-fn push_inbox(text: &mut String, status: &Status, now: SystemTime) {
+fn push_inbox(text: &mut String, status: &Status, now: SystemTime, address: &Address) {
     for rule in &status.inbox {
         for (what, help) in super::inbox::troubles(rule, now) {
-            text.push_str(&format!("inbox {}      {what}: {help}\n", rule.dir));
+            text.push_str(&format!("inbox {}      {what}: {}\n", rule.dir, address.tell(help)));
         }
     }
 }
@@ -212,15 +218,20 @@ const HEAD: [(&str, Align); 10] = [
     ("LAST ERROR", Align::Left),
 ];
 
-fn row(peer: &Peer, before: Option<(&Peer, Duration)>, now: SystemTime) -> Vec<String> {
+fn row(
+    peer: &Peer,
+    before: Option<(&Peer, Duration)>,
+    now: SystemTime,
+    address: &Address,
+) -> Vec<String> {
     let link = match (peer.up, peer.address.is_empty(), peer.via.as_str()) {
         (true, ..) => "● up".to_string(),
-        (false, false, _) => "▲ down".into(),
+        (false, false, _) => "▼ down".into(),
         (false, true, "") => "– not configured".into(),
         (false, true, hop) => format!("via {hop}"),
     };
     let link = match peer {
-        Peer { needs_rekey: true, .. } => "▲ needs rekey".into(),
+        Peer { needs_rekey: true, .. } => "✕ needs rekey".into(),
         Peer { held: true, .. } => format!("{link}, held"),
         _ => link,
     };
@@ -247,8 +258,8 @@ fn row(peer: &Peer, before: Option<(&Peer, Duration)>, now: SystemTime) -> Vec<S
         peer.delivered.count.to_string(),
     ];
     cells.extend(rate);
-    cells.push(next_try(peer, now));
-    cells.push(peer.last_error.clone());
+    cells.push(address.tell(&next_try(peer, now)));
+    cells.push(super::peers::last_error(peer, now));
     cells
 }
 

@@ -38,7 +38,7 @@ pub fn run(args: TopArgs, global: &Global, socket: &Path) -> Result<Exit, Failur
     }
     if !(io::stdout().is_terminal() && io::stdin().is_terminal()) {
         let message = "standard input and output must be a terminal";
-        let help = "consign status -w says the same line by line";
+        let help = "`consign status -w` says the same line by line";
         return Err(Failure::new(Exit::Usage, "CN0002", message).help(help));
     }
     let mut api = Api::new(socket);
@@ -54,7 +54,8 @@ pub fn run(args: TopArgs, global: &Global, socket: &Path) -> Result<Exit, Failur
         let told = events::newest(&mut api, terminal.size().0)?;
         loop {
             let size = terminal.size();
-            let page = page(&now, before, &told, SystemTime::now(), size, first);
+            let text = status::text(&now, before, SystemTime::now(), &global.address);
+            let page = page(&text, &told, SystemTime::now(), size, first);
             first = page.first;
             terminal.draw(&page.lines)?;
             match wish(asked + args.every, &ended) {
@@ -152,14 +153,12 @@ struct Page {
 /// A status whole, on more lines where it is wider than the screen, and below it what happened lately; what is longer than
 /// the screen is shown from line `first` on.
 fn page(
-    now: &Status,
-    before: Option<(&Status, Duration)>,
+    text: &str,
     told: &EventPage,
     at: SystemTime,
     (rows, columns): (usize, usize),
     first: usize,
 ) -> Page {
-    let text = status::text(now, before, at);
     let all: Vec<String> = text.lines().flat_map(|line| wrapped(line, columns)).collect();
     let room = rows.saturating_sub(1);
     let first = first.min(all.len().saturating_sub(room));
@@ -273,8 +272,14 @@ fn write(text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::advice::Address;
     use crate::events::Event;
     use crate::human;
+
+    fn in_words(status: &Status) -> String {
+        let now = human::moment("2026-11-30T18:44:07.000Z").unwrap();
+        status::text(status, None, now, &Address::default())
+    }
 
     fn told(count: u64) -> EventPage {
         let event = |id| Event {
@@ -290,7 +295,7 @@ mod tests {
     fn shown(rows: usize, columns: usize, events: u64) -> Vec<String> {
         let now = human::moment("2026-11-30T18:44:07.000Z").unwrap();
         let status = Status { name: "alpha".into(), ..Status::default() };
-        page(&status, None, &told(events), now, (rows, columns), 0).lines
+        page(&in_words(&status), &told(events), now, (rows, columns), 0).lines
     }
 
     #[test]
@@ -320,14 +325,14 @@ mod tests {
             ..Status::default()
         };
         let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
-        let whole = words(&status::text(&status, None, now));
+        let whole = words(&in_words(&status));
         for columns in [80, 40, 132] {
-            let page = page(&status, None, &told(3), now, (24, columns), 0);
+            let page = page(&in_words(&status), &told(3), now, (24, columns), 0);
             assert!(page.lines.iter().all(|line| line.chars().count() <= columns));
             assert!(words(&page.lines.join(" ")).starts_with(&whole), "{:?}", page.lines);
         }
         // On a screen too low for it, every line can be reached, and not more.
-        let at = |first| page(&status, None, &told(3), now, (4, 80), first);
+        let at = |first| page(&in_words(&status), &told(3), now, (4, 80), first);
         let (mut seen, mut first) = (Vec::new(), 0);
         loop {
             let page = at(first);

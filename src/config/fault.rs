@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use serde_json::{Value as Json, json};
 
 use super::twin;
+use crate::advice::Address;
 use crate::exit::{Exit, Failure};
 
 /// Stable codes of configuration faults.
@@ -176,15 +177,25 @@ impl Faults {
             }
             out.push('\n');
         }
+        // Where no file was read, nobody thinks that anything was changed.
+        if self.file.as_os_str().is_empty() {
+            return out;
+        }
         let n = self.count();
         let errors = if n == 1 { "1 error" } else { &format!("{n} errors") };
-        let place = if self.file.as_os_str().is_empty() {
-            String::new()
-        } else {
-            format!(" in {}", self.file.display())
-        };
-        let _ = writeln!(out, "{errors}{place}; nothing was changed or started");
+        let _ =
+            writeln!(out, "{errors} in {}; nothing was changed or started", self.file.display());
         out
+    }
+
+    /// The same with the commands of its help as the reader called this one.
+    #[must_use]
+    pub fn told(mut self, address: &Address) -> Faults {
+        let of_keys = self.faults.iter_mut().map(|fault| &mut fault.help);
+        for help in of_keys.chain(self.files.iter_mut().map(|failure| &mut failure.help)) {
+            *help = address.tell(help);
+        }
+        self
     }
 
     fn render_one(&self, fault: &Fault, color: bool, out: &mut String) {

@@ -60,6 +60,13 @@ pub(crate) fn closed(dir: &Path) -> Option<String> {
     Some(format!("{shown} cannot be written to: {why}"))
 }
 
+/// Why the command of a rule cannot be run by this process; nothing where it has none.
+pub(crate) fn no_program(command: &[String], dir: &Path) -> Option<String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    missing(command.first()?, dir, &path)
+}
+
 /// What is wrong with a directory that files are taken from.
 fn input(dir: &Path) -> Option<String> {
     let shown = dir.display();

@@ -225,7 +225,8 @@ impl Said {
     /// When what was named is not there, the contexts have faults, or there is nothing anywhere (exit 78).
     pub fn choose(&self) -> Result<Chosen, Faults> {
         let plain = |by: By, path: &Path| {
-            config::named(path, by.word()).map(|file| Chosen { by, context: None, file })
+            let file = config::named(path, by.word()).map_err(|faults| self.meant(path, faults))?;
+            Ok(Chosen { by, context: None, file })
         };
         if let Some(path) = &self.config {
             return plain(By::Config, path);
@@ -251,11 +252,28 @@ impl Said {
             return Ok(Chosen { by: By::System, context: None, file: SYSTEM_FILE.into() });
         }
         let message = format!(
-            "no configuration: neither -c, --context, $CONSIGN_CONFIG nor $CONSIGN_CONTEXT is given, no context is \
-             used, and there is no ./{FILE_NAME} and no {SYSTEM_FILE}"
+            "no configuration: none is named (-c, --context, $CONSIGN_CONFIG, $CONSIGN_CONTEXT), no context is in \
+             use, and neither ./{FILE_NAME} nor {SYSTEM_FILE} is there"
         );
-        let help = "`consign init` makes one here; `-c FILE` names one elsewhere";
-        Err(Faults::whole(PathBuf::new(), Code::Unreadable, message, help))
+        let mut help = "`consign init` makes one here; `-c FILE` names one elsewhere".to_owned();
+        let names: Vec<&str> = contexts.known.keys().take(20).map(String::as_str).collect();
+        if !names.is_empty() {
+            help.push_str(&format!(
+                "; contexts that there are: {} (`--context NAME`; `consign context use NAME` for good)",
+                names.join(", ")
+            ));
+        }
+        Err(Faults::whole(PathBuf::new(), Code::Unreadable, message, &help))
+    }
+
+    /// A path that leads nowhere may have been meant as a context.
+    fn meant(&self, path: &Path, mut faults: Faults) -> Faults {
+        let contexts = self.contexts().unwrap_or_default();
+        let name = path.to_str().filter(|name| contexts.known.contains_key(*name));
+        if let (Some(name), Some(fault)) = (name, faults.faults.first_mut()) {
+            fault.help = format!("there is a context {name}: --context {name}");
+        }
+        faults
     }
 
     fn contexts(&self) -> Result<Contexts, Faults> {

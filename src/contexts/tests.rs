@@ -169,3 +169,24 @@ fn what_was_named_and_is_not_there_is_refused() {
     let here = Said { here: folder.path().join("here"), ..Said::default() };
     assert_eq!(Said { contexts: Some(contexts), ..here }.choose().expect("found").by, By::Here);
 }
+
+#[test]
+fn who_finds_no_configuration_is_told_of_contexts() {
+    let (folder, said) = scene();
+    let nowhere = Said { here: folder.path().join("nowhere"), ..Said::default() };
+    let none = nowhere.choose().expect_err("there is nothing");
+    assert!(!none.failure().help.contains("contexts"), "{none}");
+    let file = said.contexts.clone().expect("there are contexts");
+    change(&file, |contexts| {
+        contexts.used = None;
+        Ok(())
+    })
+    .expect("written");
+    let known = Said { contexts: Some(file), ..nowhere };
+    let none = known.choose().expect_err("none is used");
+    assert!(none.failure().help.contains("contexts that there are: one, two"), "{none}");
+    assert!(!none.render(false).contains("nothing was changed"), "{none}");
+    let meant = Said { config: Some("two".into()), ..known };
+    let help = meant.choose().expect_err("no file").failure().help;
+    assert_eq!(help, "there is a context two: --context two");
+}

@@ -1,7 +1,7 @@
-//! How inbox rules are doing: a directory that cannot be used, and exports that fail one after the other.
+//! How inbox rules are doing: a directory or program that cannot be used, and exports that fail one after the other.
 //!
-//! A directory is looked at before anything arrives and while nothing does; what a task says counts when several in a
-//! row say it, since one that fails is tried again anyway. A directory that can be used again ends what it caused; for
+//! Both are looked at before anything arrives and while nothing does; what a task says counts when several in a
+//! row say it, since one that fails is tried again anyway. What can be used again ends what it caused; for
 //! everything else the next export that comes through does.
 
 use std::path::PathBuf;
@@ -29,8 +29,8 @@ pub struct InboxState {
     pub picks: String,
     /// What is wrong with it.
     pub trouble: Trouble,
-    /// Whether that is its directory.
-    by_dir: bool,
+    /// Whether that is its directory or program.
+    by_look: bool,
     /// Failures since the last export that came through.
     row: u32,
 }
@@ -41,14 +41,14 @@ impl InboxState {
         self.trouble.becomes(&what, text, CODE, now())
     }
 
-    /// Its directory was looked at.
-    fn dir_is(&mut self, wrong: Option<String>) -> Option<consign_core::node::Note> {
+    /// Its directory and its program were looked at.
+    fn looks(&mut self, wrong: Option<String>) -> Option<consign_core::node::Note> {
         match wrong {
             Some(text) => {
-                self.by_dir = true;
+                self.by_look = true;
                 self.becomes(text)
             }
-            None if std::mem::take(&mut self.by_dir) => {
+            None if std::mem::take(&mut self.by_look) => {
                 self.row = 0;
                 self.becomes(String::new())
             }
@@ -58,12 +58,12 @@ impl InboxState {
 
     fn failed(&mut self, why: &str) -> Option<consign_core::node::Note> {
         self.row = self.row.saturating_add(1);
-        let told = self.row >= ROW && !self.by_dir;
+        let told = self.row >= ROW && !self.by_look;
         if told { self.becomes(why.to_owned()) } else { None }
     }
 
     fn done(&mut self) -> Option<consign_core::node::Note> {
-        (self.row, self.by_dir) = (0, false);
+        (self.row, self.by_look) = (0, false);
         self.becomes(String::new())
     }
 }
@@ -91,10 +91,11 @@ impl InboxStates {
         self.0.all()
     }
 
-    /// Looks at a rule's directory.
+    /// Looks at a rule's directory and program.
     pub(super) fn look(&self, at: usize, rule: &InboxDir) {
-        let wrong = outside::closed(&rule.dir);
-        self.0.change(at, |state| state.dir_is(wrong));
+        let program = || outside::no_program(&rule.command, &rule.dir);
+        let wrong = outside::closed(&rule.dir).or_else(program);
+        self.0.change(at, |state| state.looks(wrong));
     }
 
     /// What became of a task of a rule.
@@ -186,6 +187,17 @@ mod tests {
     }
 
     #[test]
+    fn a_program_that_is_not_there_is_told_before_anything_arrives() {
+        let mut room = room(&["/no/such/import"]);
+        room.states.look(0, &room.rule);
+        let text = room.states.all()[0].trouble.text.clone();
+        assert_eq!(text, "`inbox.command`: /no/such/import is no program to be run");
+        room.rule.command = vec!["/bin/sh".into()];
+        room.states.look(0, &room.rule);
+        assert_eq!((room.states.all()[0].trouble.clone(), room.told()), (Trouble::default(), 2));
+    }
+
+    #[test]
     fn failures_in_a_row_are_trouble_until_one_comes_through() {
         let room = room(&[]);
         let later = || ExportStep::Later("no space".into());
@@ -203,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_command_that_fails_is_not_well_because_files_appear() {
-        let room = room(&["import"]);
+        let room = room(&["/bin/sh"]);
         let run = ExportTask::Run { name: "a".into(), run: 1 };
         let ran =
             |exit, error: &str| ExportStep::Ran { exit, output: Vec::new(), error: error.into() };

@@ -279,9 +279,9 @@ impl Upload {
                 return Ok(Try::Again(text, after.map(|s| Duration::from_secs(s.min(60)))));
             }
             401 | 403 => Failure::new(Exit::NotPermitted, "CN0804", text)
-                .help("consign pickup clients enrol NAME, at the relay, gives a token"),
+                .help("`consign pickup clients enrol NAME` at the relay gives a token"),
             404 => Failure::new(Exit::NoMatch, "CN0807", text)
-                .help("consign pickup nodes enrol ID, at the relay, makes a node known"),
+                .help("`consign pickup nodes enrol ID` at the relay makes a node known"),
             409 | 410 => Failure::new(Exit::Failed, "CN0808", text)
                 .help("other content of the same shard needs another version number"),
             400 if refused.code == "digest_mismatch" => Failure::new(Exit::Failed, "CN0812", text),

@@ -236,6 +236,9 @@ impl Credentials {
     }
 }
 
+/// What a warning begins with that is about now, not about a certificate that ends soon.
+pub(crate) const NO_PEER: &str = "no peer will take";
+
 /// Verifies this site's own chain as a peer would; time alone is only worth a warning.
 fn own_chain(
     to_ours: &ToOurAuthorities,
@@ -253,7 +256,7 @@ fn own_chain(
             }))
         }
         Err(e) if is_about_time(&e) => Ok(Some(format!(
-            "no peer will take this site's certificate now, valid from {} to {}: {e}",
+            "{NO_PEER} this site's certificate now, valid from {} to {}: {e}",
             identity::date(own.not_before),
             identity::date(own.not_after),
         ))),

@@ -142,7 +142,7 @@ fn the_first_five_minutes_are_as_they_are_printed() {
         &desk.says("--context alpha send video.mp4 --to beta --wait"),
         &[
             "Queued    …  video.mp4  3.0 MiB  for beta  (safe on disk; Ctrl-C stops only the waiting)",
-            "Delivered …  to beta in …  (receipt: consign show …)",
+            "Delivered …  to beta in …  (receipt: consign --context alpha show …)",
         ],
     );
     like(&desk.says("--context beta stop"), &["Stopping  (what is in flight is finished first)"]);
@@ -175,7 +175,7 @@ fn photos_wait_for_beta(desk: &mut Desk) {
         &[
             "alpha  …  smol  up …      … in … of …      ledger … %",
             "PEER  LINK    QUEUED       SENDING  OLDEST  DEAD  DELIVERED  NEXT TRY…LAST ERROR",
-            "beta  ▲ down  1 (1.0 MiB)  0        …  …:7500: Connection refused (os error 111)",
+            "beta  ▼ down  1 (1.0 MiB)  0        …  …:7500: Connection refused (os error 111)",
         ],
     );
 }

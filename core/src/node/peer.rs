@@ -82,6 +82,8 @@ pub(super) struct Peer {
     /// `quota` and `disk_full` refusals in a row without an ACK between.
     pub full_streak: u32,
     pub last_error: String,
+    /// When that was, if it was in this run.
+    pub erred_at: Option<UnixMillis>,
     /// When its last session that was ready ended; `None` when it has had none since the start.
     pub down_since: Option<UnixMillis>,
     pub last_acked: Option<UnixMillis>,
@@ -118,6 +120,7 @@ impl Peer {
             claim_at: Instant::ZERO,
             full_streak: 0,
             last_error: String::new(),
+            erred_at: None,
             down_since: None,
             last_acked: None,
             tallied: PeerTallied::default(),
@@ -192,7 +195,13 @@ impl Peer {
         self.failures = self.failures.saturating_add(1);
         let key = self.jitter(self.failures);
         self.dial_at = now.mono.after(backoff.delay(self.failures, key));
+        self.errs(now, why);
+    }
+
+    /// Something went wrong with it, in words for people.
+    pub fn errs(&mut self, now: Now, why: String) {
         self.last_error = why;
+        self.erred_at = Some(now.wall);
     }
 
     /// It is not there, and something waits for it: not later than `most` from now. A look costs

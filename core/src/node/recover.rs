@@ -172,6 +172,7 @@ impl Node {
         if peer.rekey {
             let text = "its pin is not the one it is known by: needs peers rekey";
             peer.last_error = text.into();
+            peer.erred_at = None;
             let text = alloc::format!("{}: {text}", peer.name);
             self.stage.note(Note::Warn { code: "needs_rekey", text });
         }

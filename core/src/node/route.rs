@@ -55,7 +55,7 @@ impl Node {
                 Some(site) => sites.push(site),
                 None if local && *name != self.config.name => {
                     let text =
-                        format!("{name} is neither among relay.known_peers nor has it a [[route]]");
+                        format!("{name} is not among relay.known_peers and has no [[route]]");
                     return Err((Refusal::UnknownDestination, 0, text));
                 }
                 None => {}

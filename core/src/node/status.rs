@@ -141,6 +141,7 @@ impl Node {
                 .chain(peer.flights.keys().next().and_then(|seq| accepted(*seq)))
                 .min(),
             last_error: peer.last_error.clone(),
+            erred_at: peer.erred_at.filter(|_| !peer.last_error.is_empty()),
             down_since: peer.down_since.filter(|_| session.is_none()),
             last_acked: peer.last_acked,
             tallied: peer.tallied,

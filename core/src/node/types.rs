@@ -396,6 +396,8 @@ pub struct PeerStatus {
     pub oldest: Option<UnixMillis>,
     /// Last trouble, for people.
     pub last_error: String,
+    /// When that was.
+    pub erred_at: Option<UnixMillis>,
     /// While there is no session: when the last one of this run ended.
     pub down_since: Option<UnixMillis>,
     /// Last committed ACK.

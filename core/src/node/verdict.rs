@@ -57,9 +57,9 @@ impl Node {
             | Outcome::Acked
             | Outcome::AckTimeout
             | Outcome::AckMismatch => {}
-            Outcome::Unreadable(fault) => peer.last_error = fault.to_string(),
+            Outcome::Unreadable(fault) => peer.errs(now, fault.to_string()),
             Outcome::Rejected { code, retry_after, text } => {
-                peer.last_error.clone_from(text);
+                peer.errs(now, text.clone());
                 let refusal = Refusal::from_number(*code);
                 if matches!(refusal, Some(Refusal::Quota | Refusal::DiskFull)) {
                     peer.refused_full(now, backoff, Duration::from_millis(*retry_after));

@@ -105,7 +105,7 @@ segments                  3
 met                       1
 not met                   2, the oldest accepted 2 min ago
 may be deleted here       1 (1.0 MiB)
-only here                 0
+confirmed nowhere else    0
 damaged here              0
 dead letters of the site  0
 all content compared      never yet; 0 found wrong

@@ -64,7 +64,7 @@ pub(super) fn request(
     let (key, csr) = (shown(&key), shown(&csr));
     screen.line(&format!(
         "Made {csr}\n  {key}  its key, which stays here\n  key {}\n\n\
-         Next, copy {csr} to the site that has the authority, and there:\n  consign cert sign {}",
+         Next, copy {csr} to the site that has the authority, and there, with DIR for that site:\n  consign -c DIR cert sign {}",
         done.key,
         name_of(&csr)
     ));
@@ -127,7 +127,7 @@ fn tell_signed(done: &CertDone, output: &Path, screen: &mut Screen<'_>) {
     screen.line(&format!(
         "Signed {}, valid until {}, in {output}\n  key          {}  as `cert request` showed it there\n  \
          certificate  {}  for peers that pin it\n  authority    {authority}\n  also names   {}\n\n\
-         Next, copy {output} to {}, and there:\n  consign cert install {} --trust {authority}",
+         Next, copy {output} to {}, and there, with DIR for its site:\n  consign -c DIR cert install {} --trust {authority}",
         done.name,
         said(&done.expires),
         done.key,

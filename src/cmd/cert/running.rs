@@ -97,7 +97,7 @@ pub(super) fn say(
         files.join(", "),
         done.fingerprint.clone().unwrap_or_default()
     ));
-    screen.line(match running {
+    screen.advise(match running {
         Running::Taken => "The running site has taken it: whoever connects from now on is shown it",
         Running::Away => "No site runs here: it is taken at the next start",
         Running::Waiting(_) => {

@@ -151,7 +151,7 @@ fn rules(status: &Status, now: SystemTime) -> Vec<Check> {
         checks.push(if dir.error.is_empty() {
             of("watch", &dir.dir, Verdict::Ok, format!("{} is watched", dir.dir))
         } else {
-            let text = format!("{}: it is tried again by itself; consign watch ls", dir.error);
+            let text = format!("{}: it is tried again by itself; `consign watch ls`", dir.error);
             of("watch", &dir.dir, Verdict::Warning, text)
         });
     }
@@ -164,8 +164,19 @@ fn content(status: &Status) -> Check {
         return of("content", "", Verdict::Ok, "nothing is known to be damaged".into());
     }
     let (rows, damaged) = (human::count(rows, "row"), human::count(damaged, "segment"));
-    let text = format!("{rows} set aside, {damaged} damaged: consign storage, then consign fsck");
+    let text =
+        format!("{rows} set aside, {damaged} damaged: `consign storage`, then `consign fsck`");
     of("content", "", Verdict::Critical, text)
+}
+
+/// A certificate with so many seconds left: `doctor` judges by this, too.
+pub(in crate::cmd) fn ends(left: i64, limits: Limits) -> Verdict {
+    let least = |limit: u64| left <= i64::try_from(limit).unwrap_or(i64::MAX);
+    match () {
+        () if least(limits.critical) => Verdict::Critical,
+        () if least(limits.warning) => Verdict::Warning,
+        () => Verdict::Ok,
+    }
 }
 
 fn certificates(status: &Status, limits: Limits, now: SystemTime) -> Vec<Check> {
@@ -174,12 +185,7 @@ fn certificates(status: &Status, limits: Limits, now: SystemTime) -> Vec<Check> 
     let mut checks = Vec::new();
     for one in &status.certificates {
         let left = one.expires_seconds.saturating_sub(now);
-        let least = |limit: u64| left <= i64::try_from(limit).unwrap_or(i64::MAX);
-        let verdict = match () {
-            () if least(limits.critical) => Verdict::Critical,
-            () if least(limits.warning) => Verdict::Warning,
-            () => Verdict::Ok,
-        };
+        let verdict = ends(left, limits);
         let name = match one.certificate.as_str() {
             "own" => "this site's certificate",
             _ => "the authority's certificate",

@@ -272,3 +272,8 @@ fn a_site_that_does_not_answer_is_critical_and_one_that_may_not_be_asked_unknown
     let text = judge::no_answer(Verdict::Unknown, "a\nb").checks[0].text.clone();
     assert_eq!(text, "a b");
 }
+
+#[test]
+fn certificates_are_judged_as_doctor_judges_them_where_nothing_else_is_said() {
+    assert_eq!(args(&[]).certificate, CERTIFICATE);
+}

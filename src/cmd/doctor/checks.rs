@@ -10,17 +10,17 @@ use consign_core::config::PeerConfig;
 use super::Check;
 use crate::admin::shapes::{Peer, Status};
 use crate::client::Api;
+use crate::cmd::check::judge::ends;
+use crate::cmd::check::{CERTIFICATE, Verdict};
 use crate::config::{Settings, outside};
 use crate::human;
-use crate::tls::Credentials;
 use crate::tls::identity::date;
+use crate::tls::{Credentials, NO_PEER};
 
 /// How long a peer may take to take a connection.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Peers that are tried at most.
 const TRIED: usize = 64;
-/// A certificate that ends within this time is worth a warning.
-const SOON: i64 = 30 * 86_400;
 /// No clock can be right that is before this: 2025-01-01.
 const EARLIEST: i64 = 1_735_689_600;
 
@@ -52,18 +52,24 @@ fn certificate(settings: &Settings, now: i64) -> Check {
         Err(why) => return Check::failed(NAME, &why),
     };
     let until = loaded.own.not_after;
-    match loaded.warning {
-        Some(warning) => Check::wrong(NAME, format!("{warning} [CN0309]"), "renew it"),
+    // What ends soon is judged as `check` judges it.
+    match loaded.warning.filter(|warning| warning.starts_with(NO_PEER)) {
+        Some(warning) => Check::wrong(NAME, format!("{warning} [CN0309]"), RENEW),
         None => lasts(until, now),
     }
 }
 
+/// What helps.
+const RENEW: &str =
+    "`consign cert renew`, or `consign cert request` where the authority is elsewhere";
+
 fn lasts(until: i64, now: i64) -> Check {
     let text = format!("valid until {}", date(until));
-    if until.saturating_sub(now) < SOON {
-        return Check::warning("certificate", text, "renew it soon");
+    match ends(until.saturating_sub(now), CERTIFICATE) {
+        Verdict::Ok => Check::ok("certificate", text),
+        Verdict::Critical => Check::wrong("certificate", text, RENEW),
+        _ => Check::warning("certificate", text, RENEW),
     }
-    Check::ok("certificate", text)
 }
 
 fn data_dir(dir: &Path) -> Check {
@@ -130,7 +136,7 @@ pub(super) fn of_site(api: Option<&mut Api>, peers: &[PeerConfig]) -> Vec<Check>
             let mut found = vec![Check::warning(
                 "site",
                 format!("{} [{}]", why.message, why.code),
-                "start it: consign serve; `consign fsck` checks its ledger before",
+                "start it: `consign serve`; `consign fsck` checks its ledger before",
             )];
             let tried = peers.iter().map(|peer| (peer.name.as_str(), peer.address.as_str(), ""));
             found.extend(reached(tried.collect()));
@@ -158,7 +164,7 @@ pub(super) fn of_status(status: &Status) -> Vec<Check> {
     let mut found = vec![Check::ok("site", format!("{} runs, up {up}", status.name))];
     if status.clock_held {
         let text = "the clock has jumped: nothing expires";
-        found.push(Check::warning("clock", text, "consign clock confirm, if it is right now"));
+        found.push(Check::warning("clock", text, "`consign clock confirm`, if it is right now"));
     }
     if status.storage.full {
         let text = "full: new segments are refused";
@@ -184,7 +190,7 @@ pub(super) fn of_status(status: &Status) -> Vec<Check> {
     if troubles.is_empty() {
         found.push(Check::ok("ledger", "nothing is set aside, nothing was found damaged"));
     } else {
-        let help = "look at the disk; consign stop, then: consign fsck";
+        let help = "look at the disk; `consign stop`, then: `consign fsck`";
         found.push(Check::warning("ledger", troubles.join("; "), help));
     }
     let now = SystemTime::now();
@@ -200,7 +206,7 @@ pub(super) fn of_status(status: &Status) -> Vec<Check> {
     let dead: u64 = status.peers.iter().map(|peer| peer.dead.count).sum();
     if dead > 0 {
         let text = human::count(dead, "dead letter");
-        found.push(Check::warning("deadletters", text, "consign deadletter ls --by reason"));
+        found.push(Check::warning("deadletters", text, "`consign deadletter ls --by reason`"));
     }
     found
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::*;
 use crate::admin::shapes::{Count, Delivery, Peer};
 use crate::client::testing::{Daemon, Say};
-use crate::cmd::screen::said;
+use crate::cmd::screen::{addressed, said};
 
 const ID: &str = "3fa9c17be2040000000000000000000000000000000000000000000000000000";
 
@@ -157,6 +157,21 @@ fn a_site_behind_another_waits_for_what_keeps_its_hop() {
 }
 
 #[test]
+fn numbers_of_a_refusal_are_told_where_they_can_only_be_its_own() {
+    let since = "2026-11-30T18:44:01.000Z".to_owned();
+    let dead = Delivery { since: since.clone(), ..delivery("dead", Some("too_large")) };
+    let text = |at: Option<String>| {
+        let beta = Peer { last_error: "9 bytes".into(), last_error_at: at, ..peer("beta") };
+        let told = waits::explanation(&segment(vec![dead.clone()]), &status(vec![beta]));
+        words(&told, now())
+    };
+    assert!(text(Some(since)).contains("\n  in full   9 bytes\n"));
+    for later in [None, Some("2026-11-30T18:44:02.000Z".into())] {
+        assert!(!text(later).contains("9 bytes"));
+    }
+}
+
+#[test]
 fn a_segment_is_explained_in_words() {
     let daemon = Daemon::answering(|request, _| {
         let down = Peer {
@@ -181,16 +196,20 @@ fn a_segment_is_explained_in_words() {
     assert_eq!(exit, Ok(Exit::Done));
     let expected = "\
 3fa9c17be204  video.mp4: 2 of 2 deliveries still to be made, 1 of them given up
-beta  backing off, 3 attempts, 2 of its own failures
-  waits     beta to be reached, it is down: connect: connection refused (in 8.0 s)
-  do this   consign peers flush beta tries at once
+beta  backing off, tried 3 times; 2 failures count against relay.max_retries
+  waits     beta to be reached, it is down: connect: connection refused (in 8 s)
+  do this   `consign peers flush beta` tries at once
   waits     its pause after 2 failures to end (in 12 s)
   last time ack_timeout: the peer did not acknowledge within `relay.ack_timeout` on a live connection
-gamma  dead, 3 attempts, 2 of its own failures
+gamma  dead, tried 3 times; 2 failures count against relay.max_retries
   waits     an operator's decision: it is a dead letter
   do this   raise storage.max_segment at gamma, then: consign deadletter retry --peer gamma --reason too_large
   last time too_large: larger than the peer takes";
     assert_eq!(text.lines, [expected]);
+    let address = Address::of(None, Some("al"), None);
+    let (_, text) = addressed(address, false, |s| explain(&of("3fa9c1"), Some(&mut api), s, now()));
+    assert!(text.lines[0].contains("`consign --context al peers flush beta` tries"), "{text:?}");
+    assert!(text.lines[0].contains("then: consign --context al deadletter retry"), "{text:?}");
     let (_, object) = said(true, |s| explain(&of("3fa9c1"), Some(&mut api), s, now()));
     let object: Value = serde_json::from_str(&object.lines[0]).unwrap();
     assert_eq!((&object["schema"], &object["done"]), (&Explanation::SCHEMA.into(), &false.into()));

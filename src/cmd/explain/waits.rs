@@ -28,8 +28,8 @@ fn summary(segment: &Segment, deliveries: &[Waiting], open: usize) -> String {
         _ if segment.unplaced => {
             let id = super::super::ls::short(&segment.id);
             format!(
-                "{}; it is kept until somebody decides: consign release {id} lets it go, consign \
-                 send gives it to another site",
+                "{}; it is kept until somebody decides: `consign release {id}` lets it go, `consign send` \
+                 gives it to another site",
                 super::super::show::UNPLACED
             )
         }
@@ -64,8 +64,17 @@ fn waiting(segment: &Segment, delivery: &Delivery, status: &Status) -> Waiting {
         next_attempt_at: delivery.next_attempt_at.clone(),
         last_error: delivery.last_error.clone(),
         last_error_means: cause.map(|entry| entry.means),
+        last_error_text: in_full(delivery, status),
         waits_for: reasons(segment, delivery, status),
     }
+}
+
+/// What the peer said when the delivery came to where it is: the site keeps the words of its last trouble alone, and those
+/// may be about another segment.
+fn in_full(delivery: &Delivery, status: &Status) -> Option<String> {
+    let peer = status.peers.iter().find(|peer| peer.name == delivery.peer)?;
+    let same = peer.last_error_at.as_ref()? == &delivery.since && delivery.last_error.is_some();
+    Some(peer.last_error.clone()).filter(|text| same && !text.is_empty())
 }
 
 fn reason(what: &str, text: impl Into<String>, help: impl Into<String>) -> Reason {
@@ -94,7 +103,7 @@ fn dead(delivery: &Delivery) -> Reason {
 fn sending(segment: &Segment, delivery: &Delivery) -> Reason {
     if let Some(hop) = &delivery.custody {
         let text = format!("the receipt of {}: {hop} has it and hands it on", delivery.peer);
-        let help = format!("at {hop}: consign explain {}", super::super::ls::short(&segment.id));
+        let help = format!("`consign explain {}` at {hop}", super::super::ls::short(&segment.id));
         return reason("receipt", text, help);
     }
     let sent = delivery.sent.unwrap_or(0);
@@ -114,13 +123,13 @@ fn held_back(segment: &Segment, delivery: &Delivery, status: &Status) -> Vec<Rea
         .map_or(peer, |routed| status.peers.iter().find(|peer| peer.name == routed.via));
     let mut found = Vec::new();
     if segment.held || delivery.state == "held" {
-        let help = format!("consign unhold {}", super::super::ls::short(&segment.id));
+        let help = format!("`consign unhold {}`", super::super::ls::short(&segment.id));
         found.push(reason("held", "an operator: the segment is held", help));
     }
     if peer.is_none_or(|peer| !peer.known) {
         let name = &delivery.peer;
         let text = format!("{name} to be known again: it is in no configuration and on no route");
-        let help = format!("add {name} to relay.known_peers, or: consign peers forget {name}");
+        let help = format!("add {name} to relay.known_peers, or `consign peers forget {name}`");
         found.push(reason("peer_unknown", text, help));
         return found;
     }
@@ -157,7 +166,7 @@ fn held_back(segment: &Segment, delivery: &Delivery, status: &Status) -> Vec<Rea
 
 fn peer_held(peer: &Peer) -> Option<Reason> {
     let name = &peer.name;
-    let help = format!("consign peers release {name}");
+    let help = format!("`consign peers release {name}`");
     peer.held.then(|| reason("peer_held", format!("an operator: {name} is held"), help))
 }
 
@@ -168,7 +177,7 @@ fn of_link(peer: &Peer) -> Vec<Reason> {
     found.extend(peer_held(peer));
     if peer.needs_rekey {
         let text = format!("{name} to be known by its new pin: the configured one is another");
-        let help = format!("consign peers rekey {name}, if the new pin is the right one");
+        let help = format!("`consign peers rekey {name}`, if the new pin is the right one");
         found.push(reason("needs_rekey", text, help));
     }
     if peer.opens_at.is_some() {
@@ -182,7 +191,7 @@ fn of_link(peer: &Peer) -> Vec<Reason> {
         };
         let text = format!("{name} to be reached, it is down{why}");
         let help = super::super::peers::repin(name, &peer.last_error)
-            .unwrap_or_else(|| format!("consign peers flush {name} tries at once"));
+            .unwrap_or_else(|| format!("`consign peers flush {name}` tries at once"));
         found.push(until(&peer.retry_at, reason("peer_down", text, help)));
     } else if peer.retry_at.is_some() {
         let text = format!("{name} to have room again: it asked for a pause");

@@ -176,8 +176,8 @@ impl Ending {
         }
         if tally.lost > 0 {
             let lost = human::count(tally.lost, "segment");
-            screen.line(&format!(
-                "The content of {lost} is damaged or gone: consign assurance --all names them; a peer that has it is asked \
+            screen.advise(&format!(
+                "The content of {lost} is damaged or gone: `consign assurance --all` names them; a peer that has it is asked \
                  for it once the site runs"
             ));
         }

@@ -29,11 +29,13 @@ impl Plan {
     pub(super) fn card(&self, args: &InitArgs, authority: &Authority) -> Option<Card> {
         let der = x509_parser::pem::parse_x509_pem(authority.certificate().as_bytes()).ok()?.1;
         let address = match self.listen {
-            Some(listen) if !listen.ip().is_unspecified() => reached_at(&[listen])?,
+            Some(listen) if args.host.is_empty() && !listen.ip().is_unspecified() => {
+                reached_at(&[listen])?
+            }
             listen => {
                 let port = listen.map_or(super::PORT, |listen| listen.port());
                 let host = args.host.first().cloned().unwrap_or_else(machine_name);
-                (port != 0 && !host.is_empty()).then(|| format!("{host}:{port}"))?
+                (port != 0 && !host.is_empty()).then(|| super::reached_as(&host, port))?
             }
         };
         let authority = worded(&crate::tls::sha256(&der.contents));
@@ -81,12 +83,10 @@ impl Joined {
         for line in me.lines().lines() {
             let _ = writeln!(out, "  {line}");
         }
-        if me.address.starts_with("HOST:") {
-            let _ = writeln!(out, "where HOST is the name or address of its machine");
-        }
+        out.push_str(super::report::where_it_is(&me));
         let _ = write!(
             out,
-            "\nNext, copy {dir}/{csr} to {other}'s machine, and there:\n  consign cert sign {csr}\nThen copy \
+            "\nNext, copy {dir}/{csr} to {other}'s machine, and there, with DIR for its site:\n  consign -c DIR cert sign {csr}\nThen copy \
              {name}.pem back, and here:\n  consign -c {dir} cert install {name}.pem\n  consign serve -c {dir}\n",
             csr = self.csr
         );

@@ -1,12 +1,13 @@
 //! What `init` says it has done, and what comes next.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use serde_json::json;
 
 use super::card::Card;
 use super::join::Joined;
-use super::{PORT, Plan, files, shown};
+use super::{PORT, Plan, files, is_this_machine, pickup, shown};
 use crate::config::FILE_NAME;
 use crate::config::template::{Peer, quote};
 use crate::tls::identity::date;
@@ -91,9 +92,7 @@ impl Report {
             "\nTheir site's configuration says:\n  [node]\n  name = {}\n  [tls]\n  ca = {ca}\n  cert = {cert}\n  key = {key}\n",
             quote(&plan.name)
         );
-        if let Some(card) = &self.card {
-            let _ = writeln!(out, "\nIts card, for --join elsewhere:\n  {card}");
-        }
+        self.tell_card(out);
     }
 
     fn to_tell(&self, plan: &Plan) -> Peer {
@@ -103,8 +102,11 @@ impl Report {
     fn next_steps(&self, plan: &Plan, dir: &str, out: &mut String) {
         let me = self.to_tell(plan);
         let Some((other_dir, other)) = &plan.sibling else {
-            if plan.peers.is_empty() {
-                let second = if plan.name == "beta" { "gamma" } else { "beta" };
+            if plan.peers.is_empty() && plan.pickup.is_some() {
+                pickup::steps(plan, dir, out);
+                self.tell_card(out);
+            } else if plan.peers.is_empty() {
+                let second = free_name(&plan.name, |name| Path::new(name).exists());
                 let _ = write!(
                     out,
                     "\nNext, a second site on this machine, and both know each other:\n  \
@@ -113,12 +115,11 @@ impl Report {
                      consign init {second} --join {}\n",
                     self.card.as_ref().map_or_else(|| "CARD".into(), Card::to_string)
                 );
+                out.push_str(self.card.as_ref().map_or("", only_here));
             } else {
                 let _ = write!(out, "\nNext:\n  consign serve -c {dir}\n");
                 self.tell_peers(&me, "its peers", out);
-                if let Some(card) = &self.card {
-                    let _ = writeln!(out, "\nIts card, for --join elsewhere:\n  {card}");
-                }
+                self.tell_card(out);
             }
             return;
         };
@@ -127,7 +128,7 @@ impl Report {
             Some(true) => {
                 let _ = writeln!(
                     out,
-                    "Changed {other_dir}/{FILE_NAME}\n  {other} knows {} at {} from its next start or `consign reload` on",
+                    "Changed {other_dir}/{FILE_NAME}\n  {other} knows {} at {} from its next start or `consign -c {other_dir} reload` on",
                     me.name, me.address
                 );
             }
@@ -158,8 +159,39 @@ impl Report {
         for line in me.lines().lines() {
             let _ = writeln!(out, "  {line}");
         }
-        if me.address.starts_with("HOST:") {
-            let _ = writeln!(out, "where HOST is the name or address of its machine");
-        }
+        out.push_str(where_it_is(me));
     }
+
+    /// A card as it is told, with a word of warning where it is of no use elsewhere.
+    fn tell_card(&self, out: &mut String) {
+        let Some(card) = &self.card else { return };
+        let _ = writeln!(out, "\nIts card, for --join elsewhere:\n  {card}");
+        out.push_str(only_here(card));
+    }
+}
+
+/// What is to be known of an address before it is written down elsewhere.
+pub(super) fn where_it_is(me: &Peer) -> &'static str {
+    match me.address.as_str() {
+        address if address.starts_with("HOST:") => {
+            "where HOST is the name or address of its machine\n"
+        }
+        address if is_this_machine(address) => {
+            "That address is reached from this machine alone; elsewhere the name or address of this one stands there (--host, --listen)\n"
+        }
+        _ => "",
+    }
+}
+
+fn only_here(card: &Card) -> &'static str {
+    if !is_this_machine(&card.address) {
+        return "";
+    }
+    "That card is of use on this machine alone: --host NAME with `init` makes one for others, --listen has them reach it\n"
+}
+
+/// A name for a second site that nothing here has yet.
+pub(super) fn free_name(first: &str, taken: impl Fn(&str) -> bool) -> &'static str {
+    let names = ["beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"];
+    names.into_iter().find(|name| *name != first && !taken(name)).unwrap_or("another")
 }

@@ -235,3 +235,50 @@ fn keys_and_certificates_can_be_made_for_a_configuration_that_is_there() {
     let failure = init(&args).expect_err("they are there");
     assert_eq!(failure.code, "CN0322");
 }
+
+#[test]
+fn a_card_that_is_of_no_use_elsewhere_says_so_and_a_host_goes_into_it() {
+    let root = tempfile::tempdir().expect("a directory");
+    let dir = |name: &str| root.path().join(name);
+    let listen = Some("127.0.0.1:7400".parse().expect("an address"));
+    let alone = text(&InitArgs { listen, ..args(&dir("alpha")) });
+    assert!(alone.contains("That card is of use on this machine alone"), "{alone}");
+    let host = vec!["beta.example".to_string()];
+    let named = InitArgs { listen, host, ..args(&dir("beta")) };
+    let said = text(&named);
+    assert!(said.contains("consign:beta@beta.example:7400#"), "{said}");
+    assert!(!said.contains("this machine alone"), "{said}");
+    let join = Some(format!("consign:alpha@127.0.0.1:7400#sha256:{}", "00".repeat(32)));
+    let joined = text(&InitArgs { join: join.clone(), host: Vec::new(), ..args(&dir("gamma")) });
+    assert!(joined.contains("reached from this machine alone"), "{joined}");
+    let joined = text(&InitArgs { join, host: named.host, ..args(&dir("delta")) });
+    assert!(joined.contains("address = \"beta.example:7400\""), "{joined}");
+}
+
+#[test]
+fn the_way_to_the_first_shard_is_told() {
+    let root = tempfile::tempdir().expect("a directory");
+    let dir = root.path().join("relay");
+    let pickup = Some("127.0.0.1:7410".parse().expect("an address"));
+    let said = text(&InitArgs { pickup, ..args(&dir) });
+    for step in [
+        "pickup clients enrol app > app.token",
+        "consign node init edge --id edge-7 --relay http://127.0.0.1:7410\n",
+        "pickup nodes enrol edge-7 --key KEY",
+        "consign pickup upload FILE --to http://127.0.0.1:7410 --node edge-7",
+        "consign node run edge",
+    ] {
+        assert!(said.contains(step), "{step}: {said}");
+    }
+    assert!(!said.contains("second site"), "{said}");
+    let (pickup, host) = (Some("0.0.0.0:7410".parse().expect("one")), vec!["relay.example".into()]);
+    let said = text(&InitArgs { pickup, host, ..args(&root.path().join("other")) });
+    assert!(said.contains("--relay https://relay.example:7410 --ca "), "{said}");
+}
+
+#[test]
+fn a_second_site_is_named_as_nothing_here_is() {
+    assert_eq!(super::report::free_name("alpha", |_| false), "beta");
+    assert_eq!(super::report::free_name("gamma", |name| name == "beta"), "delta");
+    assert_eq!(super::report::free_name("alpha", |_| true), "another");
+}

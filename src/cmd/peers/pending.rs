@@ -42,7 +42,7 @@ pub(super) fn list(
         }
         if let Some(peer) = pending.peers.iter().find(pinned) {
             screen.note(&format!(
-                "Another pin: if the fingerprint is that of its certificate (consign cert show, at {0}), correct \
+                "Another pin: if the fingerprint is that of its certificate (`consign cert show` at {0}), correct \
                  `fingerprint` of [[relay.known_peers]] {0} to it; then consign reload",
                 peer.name
             ));

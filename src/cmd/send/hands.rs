@@ -404,6 +404,7 @@ impl<'v, 's> Voice<'v, 's> {
                     screen.object(&accepted)?;
                 } else {
                     let line = words::accepted(&accepted, self.args.wait, &self.status.peers);
+                    let line = screen.told(&line);
                     progress.aside(|| screen.line(&line));
                 }
                 if self.args.wait {

@@ -166,10 +166,10 @@ fn tell(
     }
     let delivered = one.peers(segment, "delivered");
     if !delivered.is_empty() {
-        screen.line(&words::delivered(segment, &delivered, one.handed));
+        screen.advise(&words::delivered(segment, &delivered, one.handed));
     }
     for peer in one.peers(segment, "dead") {
-        screen.line(&words::dead(segment, &peer));
+        screen.advise(&words::dead(segment, &peer));
     }
     if stand == Stand::Under {
         let open: Vec<String> = segment

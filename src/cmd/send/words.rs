@@ -33,7 +33,7 @@ pub(super) fn accepted(accepted: &Accepted, waits: bool, peers: &[Peer]) -> Stri
         ("Dead", _) => {
             let first = names.first().map_or("", String::as_str);
             notes.push(format!(
-                "given up for {first}; consign show {id} says why, --again sends it anew"
+                "given up for {first}; `consign show {id}` says why, --again sends it anew"
             ));
         }
         _ => {}
@@ -95,7 +95,7 @@ pub(super) fn unknown(to: &[String], status: &Status) -> String {
     let meant = meant(to, &status.peers);
     if status.reload.restart.iter().any(|key| key == "route") {
         return format!(
-            "[[route]] was changed, which holds after a restart: consign stop, then serve; {meant}"
+            "[[route]] was changed, which holds after a restart: `consign stop`, then `consign serve`; {meant}"
         );
     }
     meant

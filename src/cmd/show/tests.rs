@@ -59,24 +59,24 @@ fn everything_about_a_segment() {
   accepted  2026-11-30T18:42:05.000Z
 PEER   STATE         SINCE     ATTEMPTS  SPENT  NEXT TRY  LAST ERROR
 beta   sending 67 %  10 s ago         3      1
-gamma  backing off   10 s ago         3      1  in 8.0 s  ack_timeout
+gamma  backing off   10 s ago         3      1  in 8 s    ack_timeout
 ",
         "0".repeat(52),
         "d".repeat(64)
     );
-    assert_eq!(text(&segment(), now()), expected);
+    assert_eq!(text(&segment(), now(), &Address::default()), expected);
 }
 
 #[test]
 fn a_destination_says_that_it_keeps_it() {
     let segment = Segment { here: true, deliveries: Vec::new(), ..segment() };
-    assert!(text(&segment, now()).ends_with("forwards it to nobody\n"));
+    assert!(text(&segment, now(), &Address::default()).ends_with("forwards it to nobody\n"));
 }
 
 #[test]
 fn what_nobody_is_left_to_have_names_the_command_that_lets_it_go() {
     let shown = Segment { here: true, unplaced: true, deliveries: Vec::new(), ..segment() };
-    let shown = text(&shown, now());
+    let shown = text(&shown, now(), &Address::default());
     let line = shown.lines().find(|line| line.starts_with("  unplaced  ")).unwrap();
     assert!(line.contains("purged or forgotten (consign audit), or refused as already"), "{line}");
     assert!(line.ends_with("kept here until: consign release 3fa9c17be204"), "{line}");

@@ -59,7 +59,7 @@ impl NodeConfig {
             Ok(text) => text::parse(&file, &text),
             Err(mut faults) => {
                 for fault in &mut faults.faults {
-                    fault.help = "consign node init makes one".into();
+                    fault.help = "`consign node init` makes one".into();
                 }
                 Err(faults)
             }

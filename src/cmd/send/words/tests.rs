@@ -59,8 +59,8 @@ fn what_became_of_a_submission() {
         (
             answer(false, &[], &[], &["beta"], &["gamma"]),
             false,
-            "Dead      3fa9c17be204  video.mp4  1.2 GiB  for gamma  (given up for gamma; consign show \
-             3fa9c17be204 says why, --again sends it anew; already delivered to beta)",
+            "Dead      3fa9c17be204  video.mp4  1.2 GiB  for gamma  (given up for gamma; `consign show \
+             3fa9c17be204` says why, --again sends it anew; already delivered to beta)",
         ),
         (
             answer(true, &[], &[], &[], &[]),
