@@ -141,7 +141,8 @@ fn a_directory_in_use_is_left_alone() {
         let output = alpha.run(args);
         assert_eq!(output.status.code(), Some(75), "{output:?}");
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(told.contains("CN0515") && told.contains("consign stop"), "{told}");
+        let stop = format!("`consign -c {} stop`", alpha.config().display());
+        assert!(told.contains("CN0515") && told.contains(&stop), "{told}");
     }
     assert!(alpha.stop().success());
     let output =
