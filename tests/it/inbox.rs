@@ -257,7 +257,7 @@ fn a_directory_that_cannot_be_used_is_seen_everywhere_until_it_can() {
         bad("inbox") && bad("watch")
     });
     let text = String::from_utf8_lossy(&beta.run(&["status"]).stdout).into_owned();
-    let line = format!("inbox {0}      {0} is no directory, since ", into.display());
+    let line = format!("inbox {0}      {0} is no directory, for ", into.display());
     assert!(text.contains(&line), "{text}");
     let check = beta.run(&["check", "--json"]);
     let check: serde_json::Value = serde_json::from_slice(&check.stdout).expect("an object");
