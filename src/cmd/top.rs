@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{self, OptionalActions, Termios};
-use signal_hook::consts::{SIGHUP, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGTERM, SIGWINCH};
 
 use super::events;
 use super::status::{self, StatusArgs};
@@ -20,7 +20,7 @@ use crate::client::Api;
 use crate::events::EventPage;
 use crate::exit::{Exit, Failure, Global};
 
-/// Shows the site and its peers on the whole terminal; q or Ctrl-C ends it, j and k move where it is longer.
+/// Shows the site and its peers on the whole terminal; q or Ctrl-C ends it, ? shows all keys.
 #[derive(Args, Clone, Debug)]
 pub struct TopArgs {
     /// How often it looks
@@ -44,10 +44,10 @@ pub fn run(args: TopArgs, global: &Global, socket: &Path) -> Result<Exit, Failur
     let mut api = Api::new(socket);
     // The first answer comes before the screen changes: a failure is told where it can be read.
     let mut now: Status = api.json("GET", "/v1/status")?;
-    let ended = ended()?;
+    let heard = Heard::new()?;
     let terminal = Terminal::take()?;
     let mut last: Option<(Status, Instant)> = None;
-    let mut first = 0;
+    let (mut first, mut keys) = (0, false);
     loop {
         let asked = Instant::now();
         let before = last.as_ref().map(|(status, at)| (status, asked.duration_since(*at)));
@@ -55,12 +55,15 @@ pub fn run(args: TopArgs, global: &Global, socket: &Path) -> Result<Exit, Failur
         loop {
             let size = terminal.size();
             let text = status::text(&now, before, SystemTime::now(), &global.address);
-            let page = page(&text, &told, SystemTime::now(), size, first);
+            let shown = if keys { KEYS } else { &text };
+            let page = page(shown, &told, SystemTime::now(), size, first);
             first = page.first;
             terminal.draw(&page.lines)?;
-            match wish(asked + args.every, &ended) {
+            match wish(asked + args.every, &heard) {
                 Wish::End => return Ok(Exit::Done),
                 Wish::Look => break,
+                Wish::Draw => {}
+                Wish::Keys => (keys, first) = (!keys, 0),
                 Wish::Move(by) => first = first.saturating_add_signed(by),
                 Wish::Turn(by) => {
                     let rows = isize::try_from(size.0.saturating_sub(2)).unwrap_or(1).max(1);
@@ -73,13 +76,39 @@ pub fn run(args: TopArgs, global: &Global, socket: &Path) -> Result<Exit, Failur
     }
 }
 
-/// Set once a signal asks for the end.
-fn ended() -> Result<Arc<AtomicBool>, Failure> {
-    let ended = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&ended)).map_err(|e| trouble(&e))?;
+/// What `?` shows.
+const KEYS: &str = "\
+q, Ctrl-C        ends it
+j, k, arrows     a line down or up, where there is more than fits
+blank, b, pages  a screen down or up
+?                shows these keys, and the site again";
+
+/// What signals have said.
+#[derive(Default)]
+struct Heard {
+    /// It is to end.
+    ended: Arc<AtomicBool>,
+    /// The terminal has another size.
+    resized: Arc<AtomicBool>,
+}
+
+impl Heard {
+    fn new() -> Result<Heard, Failure> {
+        let heard = Heard::default();
+        let signals = [(SIGTERM, &heard.ended), (SIGHUP, &heard.ended), (SIGWINCH, &heard.resized)];
+        for (signal, flag) in signals {
+            signal_hook::flag::register(signal, Arc::clone(flag)).map_err(|e| trouble(&e))?;
+        }
+        Ok(heard)
     }
-    Ok(ended)
+
+    /// What that comes to now.
+    fn wish(&self) -> Option<Wish> {
+        match self.ended.load(Ordering::Relaxed) {
+            true => Some(Wish::End),
+            false => self.resized.swap(false, Ordering::Relaxed).then_some(Wish::Draw),
+        }
+    }
 }
 
 fn trouble(e: &dyn std::fmt::Display) -> Failure {
@@ -91,6 +120,10 @@ fn trouble(e: &dyn std::fmt::Display) -> Failure {
 enum Wish {
     /// Look again.
     Look,
+    /// Show the same anew.
+    Draw,
+    /// Show the keys, or the site again.
+    Keys,
     /// So many lines down.
     Move(isize),
     /// So many screens down.
@@ -100,11 +133,11 @@ enum Wish {
 }
 
 /// Waits for the next look, a key or a signal.
-fn wish(until: Instant, ended: &AtomicBool) -> Wish {
+fn wish(until: Instant, heard: &Heard) -> Wish {
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        if ended.load(Ordering::Relaxed) {
-            return Wish::End;
+        if let Some(wish) = heard.wish() {
+            return wish;
         }
         if left.is_zero() {
             return Wish::Look;
@@ -112,7 +145,7 @@ fn wish(until: Instant, ended: &AtomicBool) -> Wish {
         let stdin = io::stdin();
         let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
         let wait = Timespec::try_from(left).ok();
-        // A signal ends the wait early, and the flag is looked at again.
+        // A signal ends the wait early, and what it said is looked at again.
         if poll(&mut fds, wait.as_ref()) == Ok(1)
             && let Some(wish) = wished(&keys())
         {
@@ -137,6 +170,7 @@ fn wished(keys: &[u8]) -> Option<Wish> {
     match keys {
         b"j" | b"\x1b[B" | b"\x1bOB" => Some(Wish::Move(1)),
         b"k" | b"\x1b[A" | b"\x1bOA" => Some(Wish::Move(-1)),
+        b"?" | b"h" => Some(Wish::Keys),
         b" " | b"\x1b[6~" => Some(Wish::Turn(1)),
         b"b" | b"\x1b[5~" => Some(Wish::Turn(-1)),
         _ => None,
@@ -163,7 +197,7 @@ fn page(
     let room = rows.saturating_sub(1);
     let first = first.min(all.len().saturating_sub(room));
     let mut lines: Vec<String> = all.iter().skip(first).take(room).cloned().collect();
-    let mut foot = format!("{}   q ends", events::clock(at));
+    let mut foot = format!("{}   q ends, ? keys", events::clock(at));
     if all.len() > room {
         let last = first + lines.len();
         foot += &format!("   lines {} to {last} of {}: j, k, blank, b", first + 1, all.len());
@@ -306,7 +340,7 @@ mod tests {
         assert_eq!(lines[1], "no peers");
         assert_eq!(lines[2], "");
         assert_eq!(lines[5], "     9  18:44:05  event 9", "the newest is the last");
-        assert_eq!(lines[6..], ["", "18:44:07   q ends"]);
+        assert_eq!(lines[6..], ["", "18:44:07   q ends, ? keys"]);
         for (rows, columns) in [(1, 40), (2, 40), (3, 40), (4, 40), (9, 3), (5, 1), (30, 200)] {
             let lines = shown(rows, columns, 9);
             assert_eq!(lines.len(), rows);
@@ -379,12 +413,33 @@ mod tests {
             ("\x1b[A", Some(Wish::Move(-1))),
             (" ", Some(Wish::Turn(1))),
             ("\x1b[5~", Some(Wish::Turn(-1))),
+            ("?", Some(Wish::Keys)),
             ("x", None),
             ("", None),
         ];
         for (keys, wish) in cases {
             assert_eq!(wished(keys.as_bytes()), wish, "{keys:?}");
         }
+    }
+
+    #[test]
+    fn another_size_is_drawn_at_once_and_the_end_goes_before_it() {
+        let heard = Heard::default();
+        assert_eq!(heard.wish(), None);
+        heard.resized.store(true, Ordering::Relaxed);
+        let soon = Instant::now() + Duration::from_secs(60);
+        assert_eq!((wish(soon, &heard), heard.wish()), (Wish::Draw, None));
+        heard.resized.store(true, Ordering::Relaxed);
+        heard.ended.store(true, Ordering::Relaxed);
+        assert_eq!(wish(soon, &heard), Wish::End);
+    }
+
+    #[test]
+    fn keys_fit_a_narrow_screen() {
+        assert!(KEYS.lines().all(|line| line.chars().count() <= 66));
+        let now = human::moment("2026-11-30T18:44:07.000Z").unwrap();
+        let page = page(KEYS, &told(0), now, (24, 66), 0);
+        assert!(page.lines[0].starts_with("q, Ctrl-C"), "{:?}", page.lines);
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //! removes what lies aside for it there, `DIR/.consign/RULE-SEQ`, and forgets it. What it still owed others give out anew,
 //! from the store. Files under any other name are not this site's and stay, and so does what has got its name.
 //!
+//! A node does the same for its own rules, in the `.consign` of its directory.
+//!
 //! A directory without a `.consign` is remembered on: its disk may not be there now. Nothing here keeps a site from
 //! starting, and nothing waits for a disk that does not answer.
 
@@ -22,7 +24,7 @@ use super::place::{ASIDE, aside_name};
 use crate::below::{self, There};
 use crate::replace::{self, New, Reader};
 
-/// The file, in the data directory.
+/// The file, in the data directory of a site or the own one of a node.
 const FILE: &str = "inbox-dirs.json";
 /// Rules that are no more and are remembered; beyond them the oldest are forgotten.
 const GONE_MOST: usize = 256;
@@ -76,7 +78,7 @@ impl Left {
     }
 
     /// Removes what they have left, in a thread of its own: a directory may be on a disk that does not answer.
-    pub(super) fn sweep(mut self) {
+    pub(crate) fn sweep(mut self) {
         if self.gone.is_empty() {
             return;
         }
@@ -89,7 +91,7 @@ impl Left {
     }
 
     /// Removes what can be removed now, and forgets where nothing is left.
-    pub(super) fn swept(&mut self) {
+    pub(crate) fn swept(&mut self) {
         let known = self.all();
         let rules = &self.rules;
         self.gone.retain(|used| {
@@ -112,6 +114,14 @@ impl Left {
             }
         });
         self.write(&known);
+    }
+
+    /// Directories in which rules that are no more may still have something half written: for who looks and changes nothing.
+    #[must_use]
+    pub fn unfinished(data: &Path, rules: &[InboxDir]) -> Vec<PathBuf> {
+        let rules: Vec<Used> = rules.iter().filter_map(Used::of).collect();
+        let gone = read(&data.join(FILE)).into_iter().filter(|used| !rules.contains(used));
+        gone.map(|used| used.dir.join(ASIDE)).collect()
     }
 
     fn all(&self) -> Vec<Used> {
@@ -216,7 +226,11 @@ mod tests {
         fn start(&self, rules: &[InboxDir]) -> usize {
             let mut left = Left::begin(self.0.path(), rules);
             assert_eq!(read(&self.0.path().join(FILE)), left.all(), "before anything is given out");
+            let gone =
+                |left: &Left| left.gone.iter().map(|used| used.dir.join(ASIDE)).collect::<Vec<_>>();
+            assert_eq!(Left::unfinished(self.0.path(), rules), gone(&left));
             left.swept();
+            assert_eq!(Left::unfinished(self.0.path(), rules), gone(&left));
             assert_eq!(read(&self.0.path().join(FILE)), left.all());
             left.gone.len()
         }

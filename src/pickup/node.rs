@@ -170,6 +170,8 @@ impl Node {
         let shelf = Arc::new(Shelf::open(&config.dir)?);
         let signer = Signer { node: config.id.clone(), secret };
         let rules = config.inbox.clone();
+        // Before anything is written aside, so that it is found again whatever becomes of its rule.
+        give::remember(&config.dir, &rules).sweep();
         Ok(Node { target, signer, fetches: config.fetches, shelf, rules, pause: PAUSE })
     }
 

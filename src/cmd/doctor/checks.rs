@@ -14,6 +14,7 @@ use crate::cmd::check::judge::ends;
 use crate::cmd::check::{CERTIFICATE, Verdict};
 use crate::config::{Settings, outside};
 use crate::human;
+use crate::inbox::Left;
 use crate::tls::identity::date;
 use crate::tls::{Credentials, NO_PEER};
 
@@ -41,7 +42,19 @@ pub(super) fn of_files(settings: &Settings) -> Vec<Check> {
     ];
     let unusable = outside::unusable(settings).into_iter();
     found.extend(unusable.map(|it| Check::warning(it.section, it.text, it.help)));
+    found.extend(unfinished(settings));
     found
+}
+
+/// What rules that are no more have left and no start has come to so far.
+fn unfinished(settings: &Settings) -> Vec<Check> {
+    let dirs = Left::unfinished(&settings.data_dir, &settings.inbox).into_iter();
+    let tell = |dir: std::path::PathBuf| {
+        let text =
+            format!("{}: unfinished files of a rule that is no more may be left", dir.display());
+        Check::warning("inbox", text, "the next start that finds that disk there removes them")
+    };
+    dirs.map(tell).collect()
 }
 
 fn certificate(settings: &Settings, now: i64) -> Check {

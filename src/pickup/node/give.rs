@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,10 +35,10 @@ use consign_core::segment::Meta;
 use serde::{Deserialize, Serialize};
 
 use self::source::OneFile;
-use super::shelf::{Record, Shelf, name_of};
+use super::shelf::{OWN, Record, Shelf, name_of};
 use super::{Stop, Tell, records};
 use crate::exit::{Exit, Failure};
-use crate::inbox::{Giver, InboxDir};
+use crate::inbox::{Giver, InboxDir, Left};
 use crate::pickup::pause;
 
 /// Runs of a command on one file, as of a site's rules.
@@ -97,6 +98,12 @@ struct Shared {
     node: String,
     stop: Stop,
     told: Mutex<Sender<Tell>>,
+}
+
+/// Remembers where the rules give out, in the node's own directory, and finds those that are no more.
+pub(super) fn remember(dir: &Path, rules: &[Rule]) -> Left {
+    let rules: Vec<InboxDir> = rules.iter().map(|rule| rule.dir.clone()).collect();
+    Left::begin(&dir.join(OWN), &rules)
 }
 
 /// The rules at work.

@@ -31,7 +31,7 @@ use crate::exit::{Exit, Failure};
 use crate::pickup::source::Hashes;
 
 /// This node's own, below its directory.
-const OWN: &str = ".consign";
+pub(super) const OWN: &str = ".consign";
 /// Longest escaped file id that is a name as it is.
 const NAME_MAX: usize = 200;
 /// Who may read content and its records: as the umask has it.

@@ -3,7 +3,6 @@
 use super::super::tests::*;
 use super::*;
 use consign_core::ledger::keys_upkeep::RuleId;
-use std::path::Path;
 
 fn rule(file: Option<&str>, dir: &Path, command: &[&str]) -> Rule {
     let id = RuleId::inbox("", "", file.unwrap_or_default(), &dir.to_string_lossy());
@@ -192,4 +191,22 @@ fn a_directory_that_is_missing_is_waited_for_and_a_hostile_name_is_told() {
         .collect();
     assert!(failures.iter().any(|why| why.contains("hostile_name")), "{failures:?}");
     assert!(!out.path().join("etc").exists() && !dir.join("etc").exists());
+}
+
+#[test]
+fn what_a_rule_that_is_gone_has_half_written_is_removed() {
+    let (shelf, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    drop(Shelf::open(shelf.path()).unwrap());
+    let (old, new) = (out.path().join("old"), out.path().join("new"));
+    let was = rule(None, &old, &[]);
+    remember(shelf.path(), std::slice::from_ref(&was)).swept();
+    let half = old.join(format!(".consign/{:016x}-1", was.dir.id.0));
+    std::fs::create_dir_all(half.parent().unwrap()).unwrap();
+    std::fs::write(&half, b"ha").unwrap();
+    std::fs::write(old.join("whole"), b"whole").unwrap();
+    remember(shelf.path(), &[was]).swept();
+    assert!(half.exists(), "its rule goes on with it");
+    remember(shelf.path(), &[rule(None, &new, &[])]).swept();
+    assert!(!half.exists() && old.join("whole").exists());
+    assert_eq!(Left::unfinished(&shelf.path().join(OWN), &[]), [new.join(".consign")]);
 }
