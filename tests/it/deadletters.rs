@@ -57,9 +57,11 @@ fn dead_letters_are_counted_tried_dry_queued_again_and_delivered() {
         assert_eq!(head, ["REASON", "PEER", "COUNT", "SIZE", "OLDEST", "TRY THIS"]);
         let row = rows.next().unwrap();
         assert!(row.starts_with("rejected: too large  beta      3  60.0 KiB"), "{row}");
-        let help = "raise storage.max_segment at beta, then: \
-                    consign deadletter retry --peer beta --reason too_large";
-        assert!(row.ends_with(help), "{row}");
+        let help = format!(
+            "raise storage.max_segment at beta, then: consign -c {} deadletter retry --peer beta --reason too_large",
+            alpha.config().display()
+        );
+        assert!(row.ends_with(&help), "{row}");
         assert_eq!(rows.next(), None);
 
         let retry = ["deadletter", "retry", "--peer", "beta", "--reason", "too_large"];

@@ -141,7 +141,7 @@ fn a_directory_in_use_is_left_alone() {
         let output = alpha.run(args);
         assert_eq!(output.status.code(), Some(75), "{output:?}");
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(told.contains("CN0515") && told.contains("consign stop"), "{told}");
+        assert!(told.contains("CN0515") && told.contains(" stop` it first"), "{told}");
     }
     assert!(alpha.stop().success());
     let output =
