@@ -264,6 +264,8 @@ pub enum ExportStep {
     Later(String),
     /// It cannot be done at all until somebody changes something.
     Never(String),
+    /// The content is not what was accepted, or not there: it is tried again once that is mended.
+    Corrupt(String),
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 
 use consign_core::http::{Conn, Payload, Response};
-use consign_core::id::TransferNo;
+use consign_core::id::{Seq, TransferNo};
 use consign_core::ledger::rows::Body;
-use consign_core::session::SessionOut;
+use consign_core::session::{SessionEvent, SessionOut};
 use consign_core::store::{StoreFault, StoreRequest};
 use consign_core::time::Now;
 
@@ -102,6 +102,11 @@ impl Download {
         self.asked += len;
     }
 
+    /// The node hears that what is kept is not what was accepted.
+    fn tell(&self, out: &mut SessionOut) {
+        out.events.push(SessionEvent::Corrupt(Seq(self.located.seq)));
+    }
+
     /// A piece has come.
     pub(super) fn content(
         &mut self,
@@ -112,17 +117,24 @@ impl Download {
     ) -> Step {
         let data = match data {
             Ok(data) => data,
-            Err(fault) => return self.fail(No::of_store(&fault), conn),
+            Err(fault) => {
+                if matches!(fault, StoreFault::Missing(_) | StoreFault::Corrupt(_)) {
+                    self.tell(out);
+                }
+                return self.fail(No::of_store(&fault), conn);
+            }
         };
         self.came += data.len() as u64;
         self.hasher.update(&data);
         if self.came != self.asked {
+            self.tell(out);
             let why = format!("the content is shorter than its {} bytes", self.located.size);
             return self.fail(No::new(500, "corrupt", why), conn);
         }
         // The last piece is held back until all of it is known to be good.
         let last = self.came == self.located.size;
         if last && self.hasher.finalize().as_bytes() != &self.located.digest {
+            self.tell(out);
             let why = "the content does not match its digest";
             return self.fail(No::new(500, "corrupt", why), conn);
         }

@@ -162,6 +162,8 @@ impl<T> One<T> {
 /// Where the content of a segment is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Located {
+    /// Its number.
+    pub seq: u64,
     /// The segment, 64 hex digits.
     pub id: String,
     /// Number of an inline body.
@@ -265,6 +267,7 @@ pub fn locate(snapshot: &dyn Snapshot, prefix: &IdPrefix) -> Result<One<Located>
             Body::Blob(number) => (None, Some(number.0)),
         };
         Ok(Located {
+            seq: held.seq.0,
             id: held.row.id.to_string(),
             inline,
             blob,

@@ -107,7 +107,10 @@ impl InboxStates {
             ExportStep::Placed if rule.command.is_empty() => {
                 return self.0.change(at, InboxState::done);
             }
-            ExportStep::Placed | ExportStep::Named { .. } | ExportStep::Never(_) => return,
+            ExportStep::Placed
+            | ExportStep::Named { .. }
+            | ExportStep::Never(_)
+            | ExportStep::Corrupt(_) => return,
         };
         if !matches!(task, ExportTask::Run { .. }) {
             self.look(at, rule);

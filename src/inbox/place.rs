@@ -101,6 +101,7 @@ impl Given {
 enum Trouble {
     Later(String),
     Never(String),
+    Corrupt(String),
     Lost(String),
 }
 
@@ -109,6 +110,7 @@ impl From<Trouble> for ExportStep {
         match trouble {
             Trouble::Later(why) => ExportStep::Later(why),
             Trouble::Never(why) => ExportStep::Never(why),
+            Trouble::Corrupt(why) => ExportStep::Corrupt(why),
             Trouble::Lost(why) => ExportStep::Lost(why),
         }
     }
@@ -271,14 +273,14 @@ fn fill(file: &OwnedFd, job: &ExportJob, source: &dyn Source) -> Result<(), Trou
         let len = usize::try_from(job.size - at).unwrap_or(PIECE).min(PIECE);
         let data = source.read(job.body, at, len).map_err(unreadable)?;
         if data.is_empty() {
-            return Err(Trouble::Never(format!("the content ends after {at} bytes")));
+            return Err(Trouble::Corrupt(format!("the content ends after {at} bytes")));
         }
         hasher.update(&data);
         write_all(file, &data).map_err(failed("the copy"))?;
         at += data.len() as u64;
     }
     if *hasher.finalize().as_bytes() != job.digest.0 {
-        return Err(Trouble::Never("the content does not match its digest any more".into()));
+        return Err(Trouble::Corrupt("the content does not match its digest any more".into()));
     }
     Ok(())
 }
@@ -314,7 +316,7 @@ fn write_all(file: &OwnedFd, mut data: &[u8]) -> Result<(), Errno> {
 fn unreadable(fault: StoreFault) -> Trouble {
     let text = format!("the content cannot be read: {fault}");
     match fault {
-        StoreFault::Missing(_) | StoreFault::Corrupt(_) => Trouble::Never(text),
+        StoreFault::Missing(_) | StoreFault::Corrupt(_) => Trouble::Corrupt(text),
         _ => Trouble::Later(text),
     }
 }

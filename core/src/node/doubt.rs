@@ -29,12 +29,22 @@ pub(super) struct Doubts {
     waiting: BTreeSet<Seq>,
     /// Those that are being looked at.
     page: BTreeSet<Seq>,
+    /// Of both: those that were read here and found wrong, and are not marked yet.
+    told: BTreeSet<Seq>,
 }
 
 impl Doubts {
     pub fn add(&mut self, seq: Seq) {
         if self.waiting.len() < DOUBTED {
             self.waiting.insert(seq);
+        }
+    }
+
+    /// Somebody has read it here, and found it wrong.
+    fn tell(&mut self, seq: Seq) {
+        self.add(seq);
+        if self.waiting.contains(&seq) {
+            self.told.insert(seq);
         }
     }
 
@@ -49,7 +59,9 @@ impl Doubts {
 
     /// Those that were being looked at are done with.
     pub fn page_done(&mut self) {
-        self.page.clear();
+        for seq in core::mem::take(&mut self.page) {
+            self.told.remove(&seq);
+        }
     }
 }
 
@@ -69,6 +81,13 @@ impl Node {
         let body = row.body;
         self.scrub.suspect(seq, body);
         self.mark(seq, segment, Loss::Doubted);
+    }
+
+    /// A local client, or an inbox rule, was to be given the content of a segment, and it was not what was
+    /// accepted: it is looked at soon.
+    pub(super) fn read_badly(&mut self, seq: Seq) {
+        self.scrub.doubts.tell(seq);
+        self.more = true;
     }
 
     /// What is kept of this content is gone or wrong: nobody is promised anything on the strength of
@@ -115,9 +134,15 @@ impl Node {
     ) {
         let mut items: Vec<ScrubItem> = Vec::new();
         for Held { seq, row, .. } in held.into_iter().flatten() {
+            let told = self.scrub.doubts.told.contains(&seq);
+            // Without room for that its content is looked at all the same.
+            if told && !self.book.is_gone(seq) && self.stage.room(3) {
+                self.mark(seq, &row, Loss::Doubted);
+            }
             let row = self.book.segment(seq).unwrap_or(&row);
             let known = items.iter().any(|item| item.body == row.body);
-            if row.loss == Some(Loss::Doubted) && !known && !self.book.is_gone(seq) {
+            let doubted = row.loss == Some(Loss::Doubted) || (told && row.loss.is_none());
+            if doubted && !known && !self.book.is_gone(seq) {
                 let SegmentRow { body, size, digest, .. } = *row;
                 items.push(ScrubItem { seq, body, size, digest });
             }

@@ -389,6 +389,10 @@ impl Node {
             }
             ExportStep::Later(why) => self.export_later(now, rule, seq, why),
             ExportStep::Never(why) => self.export_failed(now, rule, seq, why),
+            ExportStep::Corrupt(why) => {
+                self.read_badly(seq);
+                self.export_later(now, rule, seq, why);
+            }
         }
     }
 

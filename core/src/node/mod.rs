@@ -305,6 +305,7 @@ impl Node {
                 let what = What::Receipt(receipt);
                 self.pend(Pending::new(conn, TransferNo(0), source, what));
             }
+            SessionEvent::Corrupt(seq) => self.read_badly(seq),
             SessionEvent::ReceiptOk { id, site, later } => {
                 self.receipt_answered(conn, id, &site, later);
             }

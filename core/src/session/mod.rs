@@ -218,6 +218,8 @@ pub enum SessionEvent {
     Wants,
     /// The peer has answered a PING that the node wanted, after so many microseconds.
     Pong(u64),
+    /// Content of this segment was read here for a local client, and is not what was accepted, or not there.
+    Corrupt(Seq),
     /// A receipt on its way to the origin.
     Receipt(Receipt),
     /// The peer keeps our receipt, or cannot take it yet.

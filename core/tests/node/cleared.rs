@@ -204,6 +204,43 @@ fn what_is_really_wrong_is_gone_and_wanted_at_once() {
     }
 }
 
+/// A local client, or an inbox rule, was to be given it.
+#[test]
+fn what_is_read_wrong_here_is_doubted_and_looked_at_soon() {
+    for (bad, rides) in [(true, true), (true, false), (false, true), (false, false)] {
+        let mut site = Site::new(&["beta", "gamma", "delta"]);
+        site.settle();
+        site.hold_scrubs = true;
+        let id = brought(&mut site, "one", rides);
+        if bad {
+            rot(&mut site, id);
+        }
+        let (seq, _) = site.found(id).unwrap();
+        let client = site.client();
+        site.input(Input::Session(client, SessionEvent::Corrupt(seq)));
+        site.settle();
+        assert_eq!(site.segment(id).unwrap().loss, Some(Loss::Doubted));
+        // Nothing is promised on the strength of it meanwhile.
+        let beta = site.session("beta");
+        site.settle();
+        offers(&mut site, beta, ("one", 7), false);
+        assert_eq!(acks(&mut site), []);
+        looks(&mut site);
+        if bad {
+            assert_eq!(site.segment(id).unwrap().loss, Some(Loss::Gone));
+            assert_eq!(site.pump.node().status(site.now).scrub.corrupt, 1);
+        } else {
+            assert_eq!(acts(&site, "cleared"), 1);
+            assert_eq!(site.segment(id).unwrap().loss, None);
+        }
+        // Of what is gone nobody is told again.
+        site.input(Input::Session(client, SessionEvent::Corrupt(seq)));
+        looks(&mut site);
+        assert_eq!(site.pump.node().status(site.now).scrub.corrupt, u64::from(bad));
+        assert_eq!(findings(&site.store), []);
+    }
+}
+
 #[test]
 fn a_restart_in_between_looks_all_the_same() {
     for bad in [true, false] {

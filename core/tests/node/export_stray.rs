@@ -205,3 +205,21 @@ fn what_lies_aside_for_a_segment_that_leaves_is_cleared() {
         audit(&site);
     }
 }
+
+/// Damaged content is looked at, and given out by itself once it is mended.
+#[test]
+fn what_was_found_wrong_is_given_out_once_it_is_whole() {
+    let mut site = Site::with(with_rules(&[rule(1, None, false)]));
+    let mut folder = Folder::default();
+    arrive(&mut site, &["a"]);
+    site.settle();
+    let seen = site.pump.node().status(site.now).scrub.items;
+    tell(&mut site, ExportStep::Corrupt("it does not match its digest".into()));
+    assert_eq!(known(&site), [(1, 1, ExportState::Intent)]);
+    assert_eq!(rows(&site)[&(RuleId(1), Seq(1))].error, "it does not match its digest");
+    assert!(site.pump.node().status(site.now).scrub.items > seen, "it is looked at");
+    site.wait(Duration::from_secs(60));
+    work(&mut site, &mut folder);
+    assert_eq!(folder.placed, ["a"]);
+    audit(&site);
+}

@@ -146,6 +146,7 @@ fn event(event: &SessionEvent) -> String {
         SessionEvent::Receipt(receipt) => {
             format!("Receipt from {} {:?}", receipt.site, receipt.outcome)
         }
+        SessionEvent::Corrupt(seq) => format!("Corrupt {seq}"),
         SessionEvent::ReceiptOk { site, .. } => format!("ReceiptOk {site}"),
         SessionEvent::Want { transfer, what } => {
             let what = match what {

@@ -304,6 +304,7 @@ fn content_that_does_not_match_its_digest_is_never_whole() {
     assert!(site.store.flip(consign_core::ledger::Table::Bodies, &key, 2));
     let got = site.ask("GET", &format!("/v1/segments/{}/content", hex(&sent)), b"");
     assert_eq!((got.status, got.code().as_str()), (500, "corrupt"));
+    assert!(site.log.iter().any(|line| line == "Corrupt"), "{:?}", site.log);
 
     let mut site = Site::new();
     let body = content(MIB);

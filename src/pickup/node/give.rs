@@ -435,7 +435,7 @@ impl Worker {
                 self.ran_badly(name, owed, why)
             }
             Some(ExportStep::Later(why)) => Next::Later(why),
-            Some(ExportStep::Never(why)) => Next::GivenUp(why),
+            Some(ExportStep::Never(why) | ExportStep::Corrupt(why)) => Next::GivenUp(why),
         }
     }
 

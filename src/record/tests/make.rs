@@ -325,6 +325,7 @@ variants! {
         with!(g, ExportStep::Ran { exit, output, error }),
         ExportStep::Later(Make::make(g)),
         ExportStep::Never(Make::make(g)),
+        ExportStep::Corrupt(Make::make(g)),
     }
     SessionEvent: g {
         SessionEvent::Ready(Make::make(g)),
@@ -337,6 +338,7 @@ variants! {
         with!(g, SessionEvent::Arrived { transfer, blob }),
         { let _ = g; SessionEvent::Wants },
         SessionEvent::Pong(Make::make(g)),
+        SessionEvent::Corrupt(Make::make(g)),
         SessionEvent::Receipt(Make::make(g)),
         with!(g, SessionEvent::ReceiptOk { id, site, later }),
         with!(g, SessionEvent::Want { transfer, what }),
