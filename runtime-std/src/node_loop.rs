@@ -96,10 +96,8 @@ pub(crate) fn run(
                     Entry::Input(input, _) => return Some(input),
                     Entry::Note(note) => observe(note),
                     Entry::Pulse => {}
-                    Entry::Stop if cut_at.is_some() => {}
                     Entry::Stop => {
                         context.close_listeners();
-                        cut_at = Some(now.mono.after(drain));
                         return Some(Input::Stop);
                     }
                 }
@@ -108,6 +106,10 @@ pub(crate) fn run(
         deadline = pump.turn(now, &mut inputs, &mut hands);
         drop(inputs);
         hands.hand_out();
+        if pump.node().is_stopping() {
+            // By a signal, or because a client has asked for it.
+            cut_at.get_or_insert_with(|| now.mono.after(drain));
+        }
         context.turns.fetch_add(1, Ordering::Relaxed);
         let late = cut_at.is_some_and(|at| at <= context.clock.now().mono);
         match hands.ended.take() {

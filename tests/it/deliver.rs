@@ -197,22 +197,55 @@ fn a_stop_lets_what_is_in_flight_arrive() {
     }
 }
 
+/// Two sites; what goes from the first to the second takes its time.
+fn slow_pair(runtime: &'static str) -> (Site, Site) {
+    let (alpha, beta) = pair(runtime);
+    let address = format!("address = \"{}\"\n", beta.address);
+    let config = fs::read_to_string(alpha.config()).unwrap();
+    let slow = config.replace(&address, &format!("{address}rate_limit = \"4MiB\"\n"));
+    assert_ne!(slow, config);
+    fs::write(alpha.config(), slow).unwrap();
+    (alpha, beta)
+}
+
+fn is_on_its_way(alpha: &Site) {
+    let sent = || alpha.status()["peers"][0]["sent"].as_u64();
+    wait::until_true("it to be on its way", || sent().is_some_and(|sent| sent > 0));
+}
+
+/// A stop that a client asks for is like one by a signal: what took too long is said, and goes on later.
+#[test]
+fn a_stop_that_cuts_something_off_says_so() {
+    for runtime in RUNTIMES {
+        let (mut alpha, mut beta) = slow_pair(runtime);
+        alpha.set("CONSIGN_LIMITS_DRAIN_TIMEOUT", "1s");
+        beta.serve();
+        alpha.serve();
+        let bytes = content(9, 40 << 20);
+        let id = alpha.accepted("large", &bytes);
+        is_on_its_way(&alpha);
+        let stopped = alpha.run(&["stop", "--wait"]);
+        assert!(stopped.status.success(), "{stopped:?}");
+        assert!(alpha.wait().success());
+        assert!(alpha.log().contains("CN0524"), "{runtime}: {}", alpha.log());
+        let fast =
+            fs::read_to_string(alpha.config()).unwrap().replace("rate_limit = \"4MiB\"\n", "");
+        fs::write(alpha.config(), fast).unwrap();
+        alpha.serve();
+        assert!(beta.arrival(&id) == bytes);
+    }
+}
+
 /// What is on its way in is finished too; what is offered meanwhile is not begun.
 #[test]
 fn a_stop_lets_what_is_on_its_way_in_arrive() {
     for runtime in RUNTIMES {
-        let (mut alpha, mut beta) = pair(runtime);
-        let address = format!("address = \"{}\"\n", beta.address);
-        let config = fs::read_to_string(alpha.config()).unwrap();
-        let slow = config.replace(&address, &format!("{address}rate_limit = \"4MiB\"\n"));
-        assert_ne!(slow, config);
-        fs::write(alpha.config(), slow).unwrap();
+        let (mut alpha, mut beta) = slow_pair(runtime);
         beta.serve();
         alpha.serve();
         let bytes = content(8, 4 << 20);
         let id = alpha.accepted("large", &bytes);
-        let sent = |alpha: &Site| alpha.status()["peers"][0]["sent"].as_u64();
-        wait::until_true("it to be on its way", || sent(&alpha).is_some_and(|sent| sent > 0));
+        is_on_its_way(&alpha);
         beta.signal(rustix::process::Signal::TERM);
         let late = alpha.accepted("late", b"too late");
         assert!(beta.wait().success());

@@ -27,6 +27,12 @@ impl Node {
         self.pickup_stop(out);
     }
 
+    /// Whether a stop was asked for.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.stopping
+    }
+
     /// What waits to be taken in is refused: this site is stopping.
     pub(super) fn turn_down(&mut self, out: &mut Vec<Action>) {
         self.turn_down_acts(out);
