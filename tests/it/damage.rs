@@ -111,6 +111,29 @@ fn damaged_content_is_fetched_again_from_the_peer_that_gave_it() {
     }
 }
 
+/// Nobody waits for the daily look: who reads it finds it, and it comes again from where it came.
+#[test]
+fn what_a_client_finds_damaged_is_fetched_again_at_once() {
+    for runtime in RUNTIMES {
+        let (mut alpha, mut beta) = pair(runtime);
+        beta.expects_errors = true;
+        alpha.serve();
+        beta.serve();
+        let bytes = content(4, 300_000);
+        let id = alpha.accepted("f", &bytes);
+        assert_eq!(alpha.settled("beta").delivered, 1);
+        let files = files_in(&beta.dir.join("data/blobs"));
+        flip(&files[0]);
+        let got = beta.run(&["get", &id, "-o", "-"]);
+        let said = String::from_utf8_lossy(&got.stderr).into_owned();
+        assert!(!got.status.success() && said.contains("CN0630"), "{runtime}: {said}");
+        wait::until_true("the damaged file to be replaced", || !files[0].exists());
+        assert!(beta.content(&id) == bytes, "{runtime}: as it was");
+        let acts = String::from_utf8(beta.run(&["audit", "--json"]).stdout).unwrap();
+        assert_eq!(acts.matches("\"repaired\"").count(), 1, "{acts}");
+    }
+}
+
 /// The one content file with these bytes.
 fn file_with(relay: &Relay, bytes: &[u8]) -> PathBuf {
     let files = files_in(&relay.site.dir.join("data/blobs"));
