@@ -120,6 +120,13 @@ impl Node {
         }
         if self.needed(want) > self.space.free.saturating_add(soon) {
             let (bytes, free) = (amount(bytes), amount(self.space.free));
+            let free = match self.unwritten() {
+                0 => free,
+                promised => format!(
+                    "{free}, of which {} are promised to what is on its way in,",
+                    amount(promised)
+                ),
+            };
             let (min, relief) = (config.min_free, self.relief());
             let text = match relief > min {
                 true => format!(
