@@ -19,7 +19,7 @@ const WITHIN: u64 = 200;
 const SHOWN_BY: &[(Plant, u64)] = &[
     (Plant::G2, 1),
     (Plant::G3, 3),
-    (Plant::G4, 127),
+    (Plant::G4, 2),
     (Plant::G5, 7),
     (Plant::G6, 6),
     (Plant::G7, 15),

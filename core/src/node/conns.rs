@@ -34,6 +34,8 @@ pub(super) struct PeerConn {
     pub fingerprint: [u8; 32],
     /// What its HELLO said; no offers before.
     pub ready: Option<PeerLimits>,
+    /// When it said so.
+    pub ready_at: Instant,
     pub next_transfer: u32,
     /// Offers without an answer, each with the sites it serves.
     pub transfers: BTreeMap<TransferNo, (Seq, Vec<SiteNo>)>,
@@ -59,6 +61,12 @@ pub(super) struct Conn {
     /// Content it is sending us.
     pub incoming: BTreeSet<BlobNo>,
 }
+
+/// A session that ends in good order this soon after it was up is not followed at once by another.
+const BRIEF: Duration = Duration::from_secs(1);
+/// What is said of it.
+const BRIEFLY: &str = "the peer ended the session within a second: does another process use this \
+    site's certificate, or a copy of its directory?";
 
 impl Node {
     pub(super) fn connected(
@@ -122,6 +130,7 @@ impl Node {
             dialled,
             fingerprint: identity.fingerprint,
             ready: None,
+            ready_at: Instant::ZERO,
             next_transfer: 1,
             transfers: BTreeMap::new(),
             passing: Passing::default(),
@@ -253,6 +262,11 @@ impl Node {
             peer.backs_off(now, backoff, why.to_string());
             // What cut it may be over by now: that says no more against the peer than a closed port.
             peer.unanswered = cut;
+        } else if was_up && peer.session.is_none() && now.mono.since(peer_conn.ready_at) < BRIEF {
+            // What ended it would end the next one too: two processes that share a certificate take
+            // each other's place as fast as they can dial.
+            peer.dial_at = peer.dial_at.max(now.mono.after(BRIEF));
+            peer.errs(now, BRIEFLY.to_string());
         }
         if was_up {
             peer.down_since = Some(now.wall);
@@ -299,6 +313,7 @@ impl Node {
         };
         let (site, epoch, dialled) = (peer_conn.site, peer_conn.epoch, peer_conn.dialled);
         peer_conn.ready = Some(limits);
+        peer_conn.ready_at = self.now.mono;
         peer_conn.passing.start_over();
         if let Some(peer) = self.peers.get_mut(&site) {
             peer.is_alive();

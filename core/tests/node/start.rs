@@ -184,6 +184,7 @@ fn a_peer_is_dialled_at_once_and_then_with_growing_waits() {
     site.settle();
     site.hello(conn, "beta");
     site.settle();
+    site.wait(Duration::from_secs(1));
     let before = site.dials.len();
     site.input(Input::Closed { conn, why: String::new() });
     site.settle();
@@ -242,6 +243,25 @@ fn a_peer_whose_session_was_cut_is_tried_soon_if_something_waits_for_it() {
     // A peer that broke the protocol is not asked twice a second.
     cut(&mut site, Some("a frame of unknown kind"));
     assert!(next(&site) > Duration::from_millis(500), "{:?}", next(&site));
+}
+
+/// Two processes with one certificate take each other's place: not as fast as they can dial.
+#[test]
+fn a_session_that_is_ended_at_once_is_not_followed_at_once_by_another() {
+    let mut site = Site::new(&["beta"]);
+    for (lasted, waits) in [(0, true), (900, true), (1_100, false)] {
+        let conn = site.session("beta");
+        site.settle();
+        site.wait(Duration::from_millis(lasted));
+        let before = site.dials.len();
+        site.input(Input::Closed { conn, why: String::new() });
+        site.settle();
+        assert_eq!(site.dials.len() == before, waits, "after {lasted} ms");
+        let told = site.pump.node().status(site.now).peers[0].last_error.clone();
+        assert_eq!(told.contains("another process"), waits, "{told}");
+        site.wait(Duration::from_secs(1));
+        assert_eq!(site.dials.len(), before + 1);
+    }
 }
 
 /// The handshake is done before the other side has judged our certificate: only its HELLO says that it
