@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use consign_core::code::Refusal;
 use consign_core::hash::Hasher;
-use consign_core::id::{BlobNo, ConnId, TransferNo};
+use consign_core::id::{BlobNo, ConnId, SegmentId, TransferNo};
 use consign_core::ledger::Table;
 use consign_core::ledger::rows::Body;
 use consign_core::limits::CHECKPOINT_EVERY;
@@ -186,20 +186,7 @@ fn a_cut_transfer_resumes_at_its_checkpoint_even_after_a_restart() {
     let offer = offer_blob(&mut site, conn, 1, &body);
     site.settle();
     let (blob, _, _) = accepted(&mut site);
-    let first = &body[..CHECKPOINT_EVERY as usize];
-    write(&mut site, conn, blob, 0, first);
-    site.store.request(conn, StoreRequest::Sync { blob });
-    let mut hasher = Hasher::new();
-    hasher.update(first);
-    let chain = hasher.checkpoint().expect("at a checkpoint").encode();
-    let event = SessionEvent::Checkpoint {
-        transfer: TransferNo(1),
-        blob,
-        offset: CHECKPOINT_EVERY,
-        chain: chain.clone(),
-    };
-    site.input(Input::Session(conn, event));
-    site.settle();
+    let chain = reach_checkpoint(&mut site, conn, blob, &body);
     let mut site = site.restart();
     let conn = site.session("beta");
     site.settle();
@@ -386,14 +373,23 @@ fn a_partial_that_is_gone_is_begun_anew_and_stops_nobody() {
 }
 
 /// Hands in content that is too large to park; returns its segment and the file it lies in.
-fn submit_blob(site: &mut Site, name: &str, body: &[u8]) -> (consign_core::id::SegmentId, BlobNo) {
-    let ticket = TransferNo(1);
+fn submit_blob(site: &mut Site, name: &str, body: &[u8]) -> (SegmentId, BlobNo) {
     let (client, blob) = reserved(site, Some(body.len() as u64));
+    (hand_in(site, client, blob, (name, body)), blob)
+}
+
+/// A local client writes all of its content to the file it was granted, and hands it in for beta.
+pub fn hand_in(
+    site: &mut Site,
+    client: ConnId,
+    blob: BlobNo,
+    (name, body): (&str, &[u8]),
+) -> SegmentId {
     write(site, client, blob, 0, body);
     site.store.request(client, StoreRequest::Finish { blob });
     let offer = Site::make_offer(name, body, 1, to_alpha());
     let submission = Box::new(Submission {
-        meta: offer.meta.clone(),
+        meta: offer.meta,
         to: Destinations::named(vec!["beta".into()]).unwrap(),
         id: offer.id,
         digest: offer.digest,
@@ -401,9 +397,25 @@ fn submit_blob(site: &mut Site, name: &str, body: &[u8]) -> (consign_core::id::S
         content: Content::Blob(blob),
         watched: None,
     });
+    let ticket = TransferNo(1);
     site.input(Input::Session(client, SessionEvent::Submit { ticket, submission }));
     site.settle();
-    (offer.id, blob)
+    offer.id
+}
+
+/// What beta sends is durable up to the first checkpoint; returns the chaining values there.
+pub fn reach_checkpoint(site: &mut Site, conn: ConnId, blob: BlobNo, body: &[u8]) -> Vec<u8> {
+    let first = &body[..usize::try_from(CHECKPOINT_EVERY).unwrap()];
+    write(site, conn, blob, 0, first);
+    site.store.request(conn, StoreRequest::Sync { blob });
+    let mut hasher = Hasher::new();
+    hasher.update(first);
+    let chain = hasher.checkpoint().expect("at a checkpoint").encode();
+    let (transfer, offset) = (TransferNo(1), CHECKPOINT_EVERY);
+    let event = SessionEvent::Checkpoint { transfer, blob, offset, chain: chain.clone() };
+    site.input(Input::Session(conn, event));
+    site.settle();
+    chain
 }
 
 #[test]

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use consign_core::code::{Goodbye, Refusal};
-use consign_core::hash::Hasher;
 use consign_core::id::{BlobNo, ConnId, TransferNo};
 use consign_core::ledger::rows::{Body, State};
 use consign_core::limits::CHECKPOINT_EVERY;
 use consign_core::node::Input;
-use consign_core::segment::{Class, Destinations};
-use consign_core::session::{Content, Outcome, Promise, SessionCommand, SessionEvent, Submission};
+use consign_core::segment::Class;
+use consign_core::session::{Outcome, Promise, SessionCommand, SessionEvent};
 use consign_core::store::StoreRequest;
 use consign_core::wire::Offer;
 
+use crate::receive::{hand_in, reach_checkpoint};
 use crate::site::{Site, accepted, offer_blob, offer_inline, recovery, to_alpha, write};
 
 /// What the peer sends: more than rides with its offer.
@@ -135,24 +135,10 @@ fn a_local_client_that_has_begun_may_hand_it_in() {
     assert!(told.len() == 2 && told.chunks(1).all(told_of_the_stop), "{told:?}");
     assert!(!site.drained);
     site.promises();
-    write(&mut site, client, blob, 0, &BODY);
-    site.store.request(client, StoreRequest::Finish { blob });
-    let offer = Site::make_offer("big", &BODY, 1, to_alpha());
-    let submission = Box::new(Submission {
-        meta: offer.meta.clone(),
-        to: Destinations::named(vec!["beta".into()]).unwrap(),
-        id: offer.id,
-        digest: offer.digest,
-        size: offer.size,
-        content: Content::Blob(blob),
-        watched: None,
-    });
-    let ticket = TransferNo(1);
-    site.input(Input::Session(client, SessionEvent::Submit { ticket, submission }));
-    site.settle();
+    let id = hand_in(&mut site, client, blob, ("big", &BODY));
     assert!(site.drained);
     assert!(site.promises().iter().any(|(_, p)| matches!(p, Promise::Accepted { .. })));
-    assert_eq!(site.delivery(offer.id, "beta").unwrap().state, State::Scheduled);
+    assert_eq!(site.delivery(id, "beta").unwrap().state, State::Scheduled);
     site.audit();
 }
 
@@ -167,16 +153,7 @@ fn what_does_not_arrive_in_time_goes_on_at_its_checkpoint_after_the_start() {
     site.settle();
     let (blob, _, _) = accepted(&mut site);
     site.input(Input::Stop);
-    let first = &body[..usize::try_from(CHECKPOINT_EVERY).unwrap()];
-    write(&mut site, conn, blob, 0, first);
-    site.store.request(conn, StoreRequest::Sync { blob });
-    let mut hasher = Hasher::new();
-    hasher.update(first);
-    let chain = hasher.checkpoint().expect("at a checkpoint").encode();
-    let (transfer, offset) = (TransferNo(1), CHECKPOINT_EVERY);
-    let event = SessionEvent::Checkpoint { transfer, blob, offset, chain: chain.clone() };
-    site.input(Input::Session(conn, event));
-    site.settle();
+    let chain = reach_checkpoint(&mut site, conn, blob, &body);
     assert!(!site.drained);
     site.wait(Duration::from_secs(31));
     assert!(site.drained);

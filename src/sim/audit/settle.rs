@@ -258,10 +258,9 @@ impl Desk<'_> {
         let rows = t.new.iter().filter_map(|(seq, _)| disk.segments.get(seq));
         let late: Vec<&SegmentRow> = rows.filter(|row| row.accepted_at > stopped).collect();
         let came = t.incoming.iter().filter(|blob| !disk.incoming.contains_key(blob)).count();
-        let Some(first) = late.first().filter(|_| late.len() > came) else { return Ok(()) };
-        demand(false, "I30", Some(first.id), || {
-            let (count, at) = (late.len(), first.accepted_at);
-            format!("{count} are accepted at {at}, a stop was asked for, and {came} had begun")
+        demand(late.len() <= came, "I30", late.first().map(|row| row.id), || {
+            let at: Vec<u64> = late.iter().map(|row| row.accepted_at).collect();
+            format!("accepted at {at:?}: a stop was asked for, and {came} of them had begun")
         })
     }
 
