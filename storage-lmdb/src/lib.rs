@@ -33,6 +33,7 @@
 
 mod blobs;
 mod block;
+mod cooled;
 mod dir;
 mod file;
 mod grown;

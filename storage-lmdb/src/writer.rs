@@ -14,6 +14,7 @@ use consign_core::store::{Batch, CommitFault, Op};
 use heed::{MdbError, PutFlags, RwTxn};
 use rustix::io::Errno;
 
+use crate::cooled::Cooled;
 use crate::ledger::Db;
 use crate::shared::Shared;
 use crate::{dir, lag, space};
@@ -47,11 +48,13 @@ impl From<heed::Error> for Failure {
 
 /// Commits batches until told to stop.
 pub(crate) fn run(shared: &Shared, jobs: &Receiver<Job>) {
+    let mut cooled = Cooled::new(&shared.dir.path);
     loop {
         match jobs.recv() {
             Ok(Job::Commit(batch)) => {
-                let answer = commit(shared, &batch);
+                let answer = commit(shared, &batch, &mut cooled);
                 shared.node(answer);
+                cooled.settle(shared);
             }
             Ok(Job::Broken) => shared.say_broken(),
             Ok(Job::Stop) | Err(_) => return,
@@ -59,7 +62,7 @@ pub(crate) fn run(shared: &Shared, jobs: &Receiver<Job>) {
     }
 }
 
-fn commit(shared: &Shared, batch: &Batch) -> Input {
+fn commit(shared: &Shared, batch: &Batch, cooled: &mut Cooled) -> Input {
     let bodies = take_bodies(shared, batch);
     if let Some(why) = shared.broken() {
         return failed(shared, batch, CommitFault::Broken(why.to_owned()));
@@ -67,11 +70,12 @@ fn commit(shared: &Shared, batch: &Batch) -> Input {
     if batch.free_ballast {
         shared.ballast.free(&shared.dir);
     }
-    let written = write(shared, batch, &bodies);
+    let written = write(shared, batch, &bodies, cooled);
     drop(bodies);
     if let Err(why) = written {
         if let Some(fault) = judge(shared, batch, &why) {
             shared.ledger.lags.take_back(batch.number);
+            cooled.failed();
             return failed(shared, batch, fault);
         }
         let text = "the commit took effect though it failed";
@@ -105,7 +109,12 @@ fn take_bodies(shared: &Shared, batch: &Batch) -> Vec<Option<Bytes>> {
     handles.map(|handle| shared.unpark(handle)).collect()
 }
 
-fn write(shared: &Shared, batch: &Batch, bodies: &[Option<Bytes>]) -> Result<(), Failure> {
+fn write(
+    shared: &Shared,
+    batch: &Batch,
+    bodies: &[Option<Bytes>],
+    cooled: &mut Cooled,
+) -> Result<(), Failure> {
     let ledger = &shared.ledger;
     let mut txn = ledger.write_txn()?;
     let mut bodies = bodies.iter();
@@ -131,6 +140,7 @@ fn write(shared: &Shared, batch: &Batch, bodies: &[Option<Bytes>]) -> Result<(),
                 let body = body
                     .ok_or_else(|| Failure::Batch(format!("no body is parked under {handle:?}")))?;
                 append(ledger.table(Table::Bodies), &mut txn, &keys::body(number), body)?;
+                cooled.writes(number, body.len());
             }
         }
     }
