@@ -15,6 +15,7 @@ use consign_core::store::{CommitFault, NeverMade, Sink, Space, StoreEvent};
 
 use crate::dir::DataDir;
 use crate::ledger::Ledger;
+use crate::readers::Pages;
 use crate::space::{self, Ballast};
 use crate::writer;
 
@@ -25,6 +26,8 @@ pub(crate) struct Shared {
     pub(crate) ballast: Ballast,
     pub(crate) writer: Sender<writer::Job>,
     parked: Mutex<BTreeMap<Handle, Bytes>>,
+    /// Memory for what is read past the page cache.
+    pub(crate) pages: Pages,
     /// Held by whoever makes a file, and by whoever finds none to remove.
     pub(crate) never: Mutex<NeverMade>,
     sink: OnceLock<Arc<dyn Sink>>,
@@ -50,6 +53,7 @@ impl Shared {
             ledger,
             ballast,
             parked: Mutex::default(),
+            pages: Pages::default(),
             never: Mutex::default(),
             sink: OnceLock::new(),
             committed: AtomicU64::new(committed.0),
