@@ -1,12 +1,15 @@
 //! What the machine can do without any relay: one TLS stream on loopback, plain writes and syncs.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use consign_storage_lmdb::LargeFile;
+use rustix::fs::OFlags;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
@@ -18,6 +21,16 @@ use crate::exit::Failure;
 const SPELL: Duration = Duration::from_millis(300);
 /// Bytes written and read at a time.
 const BLOCK: usize = 256 << 10;
+/// From here on sites write and read past the page cache, and so does what they are compared with.
+const LARGE: u64 = 64 << 20;
+/// No more than that is written of one segment.
+const LARGEST: u64 = 1 << 30;
+/// Bytes written and read at a time then.
+const LARGE_BLOCK: usize = 1 << 20;
+/// Threads that read a large file, each its share of the blocks: as many as a site has.
+const READERS: usize = 2;
+/// What memory and places in the file are multiples of then.
+const ALIGN: usize = 4_096;
 
 /// Figures of one run.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +39,9 @@ pub struct Raw {
     pub tls: f64,
     /// Bytes a second written and synced in pieces of a size: the size, the rate.
     pub synced: Vec<(u64, f64)>,
+    /// Bytes a second of a large piece that is written and synced while as much is read, past the page cache, as
+    /// two sites on one disk do.
+    pub copied: Vec<(u64, f64)>,
 }
 
 impl Raw {
@@ -35,13 +51,19 @@ impl Raw {
     /// When the disk or loopback cannot be used.
     pub fn measure(dir: &Path, loads: &[Load]) -> Result<Raw, Failure> {
         let tls = stream().map_err(|e| failed("the raw TLS stream", e))?;
-        let mut synced = Vec::new();
+        let mut raw = Raw { tls, synced: Vec::new(), copied: Vec::new() };
         for load in loads {
-            let rate =
-                writes(&dir.join("raw"), load.size).map_err(|e| failed("the raw writes", e))?;
-            synced.push((load.size, rate));
+            let wrong = |e| failed("the raw writes", e);
+            if load.size < LARGE {
+                let rate = writes(&dir.join("raw"), load.size).map_err(wrong)?;
+                raw.synced.push((load.size, rate));
+            } else {
+                let (synced, copied) = large(dir, load.size.min(LARGEST)).map_err(wrong)?;
+                raw.synced.push((load.size, synced));
+                raw.copied.push((load.size, copied));
+            }
         }
-        Ok(Raw { tls, synced })
+        Ok(raw)
     }
 
     /// The middle of several measurements, figure by figure.
@@ -55,10 +77,13 @@ impl Raw {
             figures.sort_by(f64::total_cmp);
             figures.get(figures.len() / 2).copied().unwrap_or_default()
         };
-        let sizes = first.synced.iter().map(|(size, _)| *size);
+        let of = |figures: &[(u64, f64)], figure: fn(&Raw, u64) -> f64| {
+            figures.iter().map(|(size, _)| (*size, middle(&|raw| figure(raw, *size)))).collect()
+        };
         Raw {
             tls: middle(&|raw| raw.tls),
-            synced: sizes.map(|size| (size, middle(&|raw| raw.synced(size)))).collect(),
+            synced: of(&first.synced, Raw::synced),
+            copied: of(&first.copied, |raw, size| raw.copied(size).unwrap_or_default()),
         }
     }
 
@@ -67,6 +92,67 @@ impl Raw {
     pub fn synced(&self, size: u64) -> f64 {
         self.synced.iter().find(|(s, _)| *s == size).map_or(0.0, |(_, rate)| *rate)
     }
+}
+
+impl Raw {
+    /// The rate of a large size that is written while as much is read.
+    #[must_use]
+    pub fn copied(&self, size: u64) -> Option<f64> {
+        self.copied.iter().find(|(s, _)| *s == size).map(|(_, rate)| *rate)
+    }
+}
+
+/// A large file written and synced, then another while the first is read: the rates of both.
+fn large(dir: &Path, size: u64) -> io::Result<(f64, f64)> {
+    let (first, second) = (dir.join("raw"), dir.join("raw-2"));
+    let begun = Instant::now();
+    fill(&first, size)?;
+    let synced = size as f64 / begun.elapsed().as_secs_f64();
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..READERS)
+            .map(|share| {
+                scope.spawn({
+                    let first = &first;
+                    move || read(first, share)
+                })
+            })
+            .collect();
+        fill(&second, size)?;
+        readers.into_iter().try_for_each(|reader| {
+            reader.join().map_err(|_| io::Error::other("a reader panicked"))?
+        })
+    })?;
+    let copied = size as f64 / begun.elapsed().as_secs_f64();
+    std::fs::remove_file(&first)?;
+    std::fs::remove_file(&second)?;
+    Ok((synced, copied))
+}
+
+fn fill(path: &Path, size: u64) -> io::Result<()> {
+    let block = vec![0xa5; LARGE_BLOCK];
+    let mut file = LargeFile::new(File::create(path)?.into(), 0)?;
+    for _ in 0..size / LARGE_BLOCK as u64 {
+        file.append(&block)?;
+    }
+    file.sync()
+}
+
+/// Reads one share of a file's blocks, past the page cache where that is allowed.
+fn read(path: &Path, share: usize) -> io::Result<()> {
+    let direct = OFlags::DIRECT.bits().cast_signed();
+    let file = match OpenOptions::new().read(true).custom_flags(direct).open(path) {
+        Err(e) if e.kind() == io::ErrorKind::InvalidInput => File::open(path)?,
+        other => other?,
+    };
+    let mut memory = vec![0; LARGE_BLOCK + ALIGN];
+    let skip = memory.as_ptr().align_offset(ALIGN);
+    let block = memory.get_mut(skip..skip + LARGE_BLOCK).unwrap_or_default();
+    let mut at = (share * LARGE_BLOCK) as u64;
+    while file.read_at(block, at)? > 0 {
+        at += (READERS * LARGE_BLOCK) as u64;
+    }
+    Ok(())
 }
 
 /// Pieces of a size, appended and synced one by one.

@@ -55,7 +55,7 @@ pub struct Report {
     pub processes: bool,
 }
 
-const HEADS: [&str; 12] = [
+const HEADS: [&str; 13] = [
     "runtime",
     "size",
     "count",
@@ -64,11 +64,15 @@ const HEADS: [&str; 12] = [
     "MB/s",
     ": TLS",
     ": synced",
+    ": copied",
     "rows/commit",
     "queued/s",
     "cpu/seg",
     "RssAnon",
 ];
+
+/// The column of [`Raw::copied`], which only a large segment has.
+const COPIED: usize = 8;
 
 impl Report {
     /// The table, with a line of what it means.
@@ -76,14 +80,26 @@ impl Report {
     pub fn text(&self) -> String {
         let mut lines = vec![HEADS.map(str::to_owned).to_vec()];
         lines.extend(self.rows.iter().map(|row| self.cells(row)));
+        let copies = !self.raw.copied.is_empty();
+        if !copies {
+            lines.iter_mut().for_each(|line| drop(line.remove(COPIED)));
+        }
         let width = |column: usize| {
             lines.iter().filter_map(|l| l.get(column)).map(|c| c.chars().count()).max().unwrap_or(0)
         };
-        let widths: Vec<usize> = (0..HEADS.len()).map(width).collect();
+        let columns = lines.first().map_or(0, Vec::len);
+        let widths: Vec<usize> = (0..columns).map(width).collect();
         let mut out = String::new();
         let _ = writeln!(out, "raw: TLS on loopback {:.0} MB/s; synced writes", self.raw.tls / 1e6);
         out.truncate(out.trim_end().len());
         for (size, rate) in &self.raw.synced {
+            let _ = write!(out, " {} {:.1} MB/s ", bytes(*size), rate / 1e6);
+        }
+        out.truncate(out.trim_end().len());
+        if copies {
+            out.push_str("; written while as much is read");
+        }
+        for (size, rate) in &self.raw.copied {
             let _ = write!(out, " {} {:.1} MB/s ", bytes(*size), rate / 1e6);
         }
         out.truncate(out.trim_end().len());
@@ -102,6 +118,12 @@ impl Report {
         } else {
             "; RssAnon is of one process with both\nsites and the client in it.\n"
         });
+        if copies {
+            out.push_str(
+                "Both sites are on one disk: what a large segment can reach there is what is written while as\n\
+                 much is read, \": copied\".\n",
+            );
+        }
         out
     }
 
@@ -116,6 +138,9 @@ impl Report {
             figure(row.bytes() / 1e6),
             format!("{:.2}", row.bytes() / self.raw.tls),
             format!("{:.2}", row.bytes() / synced),
+            self.raw
+                .copied(row.size)
+                .map_or_else(|| "-".to_owned(), |copied| format!("{:.2}", row.bytes() / copied)),
             format!("{:.0} {:.0}", row.batch_out, row.batch_in),
             figure(row.count as f64 / row.queued),
             duration(row.processor / row.count as f64),
@@ -136,21 +161,25 @@ impl Report {
                 "bytes_per_second": row.bytes(),
                 "ratio_to_tls": row.bytes() / self.raw.tls,
                 "ratio_to_synced": row.bytes() / self.raw.synced(row.size),
+                "ratio_to_copied": self.raw.copied(row.size).map(|copied| row.bytes() / copied),
                 "rows_per_commit": { "sender": row.batch_out, "receiver": row.batch_in },
                 "queue_seconds": row.queued,
                 "processor_seconds": row.processor,
                 "peak_rss_anon": row.rss_anon,
             })
         });
-        let synced = self.raw.synced.iter();
+        let rates = |figures: &[(u64, f64)]| {
+            let rate =
+                |(size, rate): &(u64, f64)| json!({ "size": size, "bytes_per_second": rate });
+            figures.iter().map(rate).collect::<Vec<_>>()
+        };
         json!({
             "schema": "consign.bench/1",
             "processes": self.processes,
             "raw": {
                 "tls_bytes_per_second": self.raw.tls,
-                "synced": synced
-                    .map(|(size, rate)| json!({ "size": size, "bytes_per_second": rate }))
-                    .collect::<Vec<_>>(),
+                "synced": rates(&self.raw.synced),
+                "copied": rates(&self.raw.copied),
             },
             "rows": rows.collect::<Vec<_>>(),
         })
@@ -197,8 +226,8 @@ mod tests {
             rss_anon: vec![12 << 20, 13 << 20],
             processor: 0.9,
         };
-        let raw = Raw { tls: 1_024e6, synced: vec![(1_024, 5.12e6)] };
-        let report = Report { raw, rows: vec![row], processes: true };
+        let raw = Raw { tls: 1_024e6, synced: vec![(1_024, 5.12e6)], copied: Vec::new() };
+        let mut report = Report { raw, rows: vec![row], processes: true };
         let text = report.text();
         let line = text.lines().find(|l| l.contains("std")).expect("its line");
         let cells: Vec<&str> = line.split("  ").map(str::trim).filter(|c| !c.is_empty()).collect();
@@ -218,7 +247,23 @@ mod tests {
         ];
         assert_eq!(cells, expected);
         let json = report.json();
+        assert_eq!(json["rows"][0]["ratio_to_copied"], Value::Null);
         assert_eq!(json["rows"][0]["ratio_to_synced"], 2.0);
         assert_eq!(json["schema"], "consign.bench/1");
+
+        // A large one beside it has a limit of its own.
+        report.rows.push(Row { size: 1 << 30, count: 1, seconds: 1.0, ..report.rows[0].clone() });
+        report.raw.synced.push((1 << 30, 1e9));
+        report.raw.copied.push((1 << 30, 2.147_483_648e9));
+        let text = report.text();
+        let cell = |size: &str| {
+            let mut lines = text.lines().filter(|line| line.contains("std"));
+            let line = lines.find(|line| line.contains(size)).expect("its line");
+            line.split_whitespace().nth(9).map(str::to_owned)
+        };
+        assert_eq!(cell("1 KiB"), Some("-".to_owned()), "{text}");
+        assert_eq!(cell("1.0 GiB      1"), Some("0.50".to_owned()), "{text}");
+        assert!(text.starts_with("raw: ") && text.contains("read 1.0 GiB 2147.5 MB/s"), "{text}");
+        assert_eq!(report.json()["rows"][1]["ratio_to_copied"], 0.5);
     }
 }

@@ -355,6 +355,8 @@ shapes! {
         tls_bytes_per_second: f64,
         /// Writing and syncing, by size.
         synced: Vec<Synced>,
+        /// The same while as much is read, past the page cache: 64 MiB and larger.
+        copied: Vec<Synced>,
     }
     /// Writing and syncing.
     Synced {
@@ -381,6 +383,8 @@ shapes! {
         ratio_to_tls: f64,
         /// As a part of writing and syncing alone.
         ratio_to_synced: f64,
+        /// As a part of writing while as much is read; large segments only.
+        ratio_to_copied: Option<f64>,
         /// Rows of a commit.
         rows_per_commit: PerCommit,
         /// How long handing in took.
