@@ -12,14 +12,12 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use support::lanes::{content, lanes};
 use support::real::{Real, free_address, until};
 use support::table::Table;
 use support::{Res, disk, is_test, is_wanted, median, syncs};
 
-const SIZE: usize = 1_024;
 const RUNTIMES: [&str; 2] = ["smol", "std"];
-/// Connections side by side.
-const LANES: u64 = 128;
 const SETTINGS: [(&str, &str); 1] = [("CONSIGN_STORAGE_MIN_FREE", "64MiB")];
 
 fn main() -> Res<()> {
@@ -59,7 +57,7 @@ fn accepted(
             let before = commits(&site)?;
             let seconds = match name {
                 "directory" => directory(&site, &dir.join(format!("files-{round}")), count, round)?,
-                _ => lanes(&site, count, round)?,
+                _ => lanes(&site, "beta", count, round)?,
             };
             let after = commits(&site)?;
             rates.push(count as f64 / seconds);
@@ -86,13 +84,6 @@ fn commits(site: &Real) -> Res<[f64; 2]> {
     Ok([of("commits"), of("rows")])
 }
 
-fn content(round: usize, n: u64) -> Vec<u8> {
-    let mut content = vec![0; SIZE];
-    content[..8].copy_from_slice(&n.to_be_bytes());
-    content[8..16].copy_from_slice(&(round as u64).to_be_bytes());
-    content
-}
-
 fn directory(site: &Real, dir: &Path, count: u64, round: usize) -> Res<f64> {
     for n in 0..count {
         let below = dir.join((n / 1_000).to_string());
@@ -108,34 +99,6 @@ fn directory(site: &Real, dir: &Path, count: u64, round: usize) -> Res<f64> {
     let seconds = begun.elapsed().as_secs_f64();
     std::fs::remove_dir_all(dir)?;
     if status.success() { Ok(seconds) } else { Err(format!("send ended: {status}").into()) }
-}
-
-fn lanes(site: &Real, count: u64, round: usize) -> Res<f64> {
-    let begun = Instant::now();
-    let socket = site.data().join("admin.sock");
-    std::thread::scope(|scope| {
-        let lanes: Vec<_> = (0..LANES)
-            .map(|lane| {
-                let socket = &socket;
-                scope.spawn(move || -> Result<(), String> {
-                    let mut api = consign::client::Api::new(socket);
-                    for n in (0..count).filter(|n| n % LANES == lane) {
-                        let (target, content) =
-                            (format!("/v1/segments?name=r{round}/n{n}&to=beta"), content(round, n));
-                        let source =
-                            consign::client::Source::Sized(SIZE as u64, &mut content.as_slice());
-                        let answer = api.submit::<serde_json::Value>(&target, source, &mut |_| {});
-                        answer.map_err(|failure| failure.to_string())?;
-                    }
-                    Ok(())
-                })
-            })
-            .collect();
-        for lane in lanes {
-            lane.join().map_err(|_| "a client panicked")??;
-        }
-        Ok(begun.elapsed().as_secs_f64())
-    })
 }
 
 /// How long what waits takes once the far site listens.
@@ -168,7 +131,7 @@ fn pair(dir: &Path, runtime: &str, dials: &str, count: u64, rounds: usize) -> Re
     alpha.serve(at, &settings)?;
     let mut spells = Vec::new();
     for round in 0..rounds {
-        lanes(&alpha, count, round)?;
+        lanes(&alpha, "beta", count, round)?;
         let before = alpha.count("beta", "delivered")?;
         let spawned = Instant::now();
         let [listening, _] = beta.serve(far, &settings)?;

@@ -2,6 +2,7 @@
 //! bulk loader, and a site stepped by hand.
 #![allow(dead_code, reason = "each bench uses its part of it")]
 
+pub mod lanes;
 pub mod line;
 pub mod load;
 pub mod peak;
