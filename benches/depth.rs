@@ -7,6 +7,7 @@
 
 mod support;
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Instant;
 
@@ -31,7 +32,8 @@ struct Pair {
     queued: u64,
     alpha: Real,
     gamma: Real,
-    at: std::net::SocketAddr,
+    /// Where `gamma` listens.
+    far: SocketAddr,
     accepted: Vec<f64>,
     relayed: Vec<f64>,
 }
@@ -88,7 +90,7 @@ fn pair(place: &Path, queued: u64) -> Res<Pair> {
     }
     println!("{queued} are queued");
     alpha.serve(at, &SETTINGS)?;
-    Ok(Pair { queued, alpha, gamma, at: far, accepted: Vec::new(), relayed: Vec::new() })
+    Ok(Pair { queued, alpha, gamma, far, accepted: Vec::new(), relayed: Vec::new() })
 }
 
 fn relay(pair: &mut Pair, count: u64, round: usize) -> Res<()> {
@@ -96,7 +98,7 @@ fn relay(pair: &mut Pair, count: u64, round: usize) -> Res<()> {
     pair.accepted.push(rate(lanes(&pair.alpha, NEAR, count, round)?));
     let before = pair.alpha.count(NEAR, "delivered")?;
     let begun = Instant::now();
-    pair.gamma.serve(pair.at, &SETTINGS)?;
+    pair.gamma.serve(pair.far, &SETTINGS)?;
     let seconds = until("everything to arrive", || {
         let there = pair.alpha.count(NEAR, "delivered")? - before;
         Ok((there >= count).then(|| begun.elapsed().as_secs_f64()))

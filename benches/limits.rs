@@ -4,9 +4,8 @@
 
 mod support;
 
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,6 @@ use consign_core::id::BatchNo;
 use consign_core::ledger::Table as Rows;
 use consign_core::ledger::rows::{MetaName, MetaRow};
 use consign_core::store::Batch;
-use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
 use support::table::Table;
@@ -112,19 +110,12 @@ fn writes(rounds: usize, table: &mut Table) -> Res<()> {
     for _ in 0..rounds {
         syncs.push(support::syncs(dir.path(), spell())?);
         let rate = |seconds: f64| size as f64 / seconds / 1e6;
-        cached.push(rate(fill(&path, size, OFlags::empty())?));
-        direct.push(rate(fill(&path, size, OFlags::DIRECT)?));
-        // What a relay's disk does while it receives one segment and sends another.
-        let other = dir.path().join("other");
-        let reader = std::thread::spawn({
-            let path = path.clone();
-            move || read(&path)
-        });
-        let seconds = fill(&other, size, OFlags::DIRECT)?;
-        reader.join().map_err(|_| "the reader panicked")??;
-        both.push(rate(seconds));
-        std::fs::remove_file(&other)?;
+        cached.push(rate(fill(&path, size)?));
         std::fs::remove_file(&path)?;
+        // The second is what a relay's disk does while it receives one segment and sends another.
+        let (alone, beside) = Raw::large(dir.path(), size as u64)?;
+        direct.push(alone / 1e6);
+        both.push(beside / 1e6);
     }
     line(table, "4 KiB appended and synced", syncs, "per s");
     line(table, "one large file written and synced, through the page cache", cached, "MB/s");
@@ -133,31 +124,16 @@ fn writes(rounds: usize, table: &mut Table) -> Res<()> {
     Ok(())
 }
 
-/// Seconds to write so many bytes and sync them once.
-fn fill(path: &Path, size: usize, flags: OFlags) -> Res<f64> {
-    // A page more than needed: where direct writes begin must lie on a page's edge.
-    let memory = vec![0xa5_u8; BLOCK + 4_096];
-    let skip = memory.as_ptr().align_offset(4_096);
-    let block = memory.get(skip..skip + BLOCK).ok_or("no aligned block")?;
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path)?;
+/// Seconds to write so many bytes through the page cache and sync them once.
+fn fill(path: &Path, size: usize) -> Res<f64> {
+    let block = vec![0xa5_u8; BLOCK];
+    let mut file = File::create(path)?;
     let begun = Instant::now();
     for _ in 0..size / BLOCK {
-        file.write_all(block)?;
+        file.write_all(&block)?;
     }
     file.sync_data()?;
     Ok(begun.elapsed().as_secs_f64())
-}
-
-fn read(path: &Path) -> std::io::Result<()> {
-    let mut file = File::open(path)?;
-    let mut block = vec![0; BLOCK];
-    while file.read(&mut block)? > 0 {}
-    Ok(())
 }
 
 /// The ledger's own commits: the writer's thread, two syncs each.

@@ -58,7 +58,7 @@ impl Raw {
                 let rate = writes(&dir.join("raw"), load.size).map_err(wrong)?;
                 raw.synced.push((load.size, rate));
             } else {
-                let (synced, copied) = large(dir, load.size.min(LARGEST)).map_err(wrong)?;
+                let (synced, copied) = Raw::large(dir, load.size.min(LARGEST)).map_err(wrong)?;
                 raw.synced.push((load.size, synced));
                 raw.copied.push((load.size, copied));
             }
@@ -90,43 +90,43 @@ impl Raw {
     /// The synced rate of a size.
     #[must_use]
     pub fn synced(&self, size: u64) -> f64 {
-        self.synced.iter().find(|(s, _)| *s == size).map_or(0.0, |(_, rate)| *rate)
+        rate_of(&self.synced, size).unwrap_or_default()
     }
-}
 
-impl Raw {
     /// The rate of a large size that is written while as much is read.
     #[must_use]
     pub fn copied(&self, size: u64) -> Option<f64> {
-        self.copied.iter().find(|(s, _)| *s == size).map(|(_, rate)| *rate)
+        rate_of(&self.copied, size)
+    }
+
+    /// A large file written and synced past the page cache, then another while the first is read: the rates of both.
+    ///
+    /// # Errors
+    /// When the disk cannot be used.
+    pub fn large(dir: &Path, size: u64) -> io::Result<(f64, f64)> {
+        let (first, second) = (dir.join("raw"), dir.join("raw-2"));
+        let begun = Instant::now();
+        fill(&first, size)?;
+        let synced = size as f64 / begun.elapsed().as_secs_f64();
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            let first = &first;
+            let read = |share| scope.spawn(move || read(first, share));
+            let readers: Vec<_> = (0..READERS).map(read).collect();
+            fill(&second, size)?;
+            readers.into_iter().try_for_each(|reader| {
+                reader.join().map_err(|_| io::Error::other("a reader panicked"))?
+            })
+        })?;
+        let copied = size as f64 / begun.elapsed().as_secs_f64();
+        std::fs::remove_file(&first)?;
+        std::fs::remove_file(&second)?;
+        Ok((synced, copied))
     }
 }
 
-/// A large file written and synced, then another while the first is read: the rates of both.
-fn large(dir: &Path, size: u64) -> io::Result<(f64, f64)> {
-    let (first, second) = (dir.join("raw"), dir.join("raw-2"));
-    let begun = Instant::now();
-    fill(&first, size)?;
-    let synced = size as f64 / begun.elapsed().as_secs_f64();
-    let begun = Instant::now();
-    std::thread::scope(|scope| {
-        let readers: Vec<_> = (0..READERS)
-            .map(|share| {
-                scope.spawn({
-                    let first = &first;
-                    move || read(first, share)
-                })
-            })
-            .collect();
-        fill(&second, size)?;
-        readers.into_iter().try_for_each(|reader| {
-            reader.join().map_err(|_| io::Error::other("a reader panicked"))?
-        })
-    })?;
-    let copied = size as f64 / begun.elapsed().as_secs_f64();
-    std::fs::remove_file(&first)?;
-    std::fs::remove_file(&second)?;
-    Ok((synced, copied))
+fn rate_of(figures: &[(u64, f64)], size: u64) -> Option<f64> {
+    figures.iter().find(|(s, _)| *s == size).map(|(_, rate)| *rate)
 }
 
 fn fill(path: &Path, size: u64) -> io::Result<()> {

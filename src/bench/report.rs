@@ -55,6 +55,8 @@ pub struct Report {
     pub processes: bool,
 }
 
+/// The column of [`Raw::copied`], which only large segments have.
+const COPIED: &str = ": copied";
 const HEADS: [&str; 13] = [
     "runtime",
     "size",
@@ -64,15 +66,12 @@ const HEADS: [&str; 13] = [
     "MB/s",
     ": TLS",
     ": synced",
-    ": copied",
+    COPIED,
     "rows/commit",
     "queued/s",
     "cpu/seg",
     "RssAnon",
 ];
-
-/// The column of [`Raw::copied`], which only a large segment has.
-const COPIED: usize = 8;
 
 impl Report {
     /// The table, with a line of what it means.
@@ -81,8 +80,8 @@ impl Report {
         let mut lines = vec![HEADS.map(str::to_owned).to_vec()];
         lines.extend(self.rows.iter().map(|row| self.cells(row)));
         let copies = !self.raw.copied.is_empty();
-        if !copies {
-            lines.iter_mut().for_each(|line| drop(line.remove(COPIED)));
+        if let Some(column) = HEADS.iter().position(|head| !copies && *head == COPIED) {
+            lines.iter_mut().for_each(|line| drop(line.remove(column)));
         }
         let width = |column: usize| {
             lines.iter().filter_map(|l| l.get(column)).map(|c| c.chars().count()).max().unwrap_or(0)
@@ -90,19 +89,11 @@ impl Report {
         let columns = lines.first().map_or(0, Vec::len);
         let widths: Vec<usize> = (0..columns).map(width).collect();
         let mut out = String::new();
-        let _ = writeln!(out, "raw: TLS on loopback {:.0} MB/s; synced writes", self.raw.tls / 1e6);
-        out.truncate(out.trim_end().len());
-        for (size, rate) in &self.raw.synced {
-            let _ = write!(out, " {} {:.1} MB/s ", bytes(*size), rate / 1e6);
-        }
-        out.truncate(out.trim_end().len());
+        let _ = write!(out, "raw: TLS on loopback {:.0} MB/s", self.raw.tls / 1e6);
+        let _ = write!(out, "; synced writes {}", rates(&self.raw.synced));
         if copies {
-            out.push_str("; written while as much is read");
+            let _ = write!(out, "; written while as much is read {}", rates(&self.raw.copied));
         }
-        for (size, rate) in &self.raw.copied {
-            let _ = write!(out, " {} {:.1} MB/s ", bytes(*size), rate / 1e6);
-        }
-        out.truncate(out.trim_end().len());
         out.push_str("\n\n");
         for line in &lines {
             let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}"));
@@ -168,7 +159,7 @@ impl Report {
                 "peak_rss_anon": row.rss_anon,
             })
         });
-        let rates = |figures: &[(u64, f64)]| {
+        let by_size = |figures: &[(u64, f64)]| {
             let rate =
                 |(size, rate): &(u64, f64)| json!({ "size": size, "bytes_per_second": rate });
             figures.iter().map(rate).collect::<Vec<_>>()
@@ -178,12 +169,18 @@ impl Report {
             "processes": self.processes,
             "raw": {
                 "tls_bytes_per_second": self.raw.tls,
-                "synced": rates(&self.raw.synced),
-                "copied": rates(&self.raw.copied),
+                "synced": by_size(&self.raw.synced),
+                "copied": by_size(&self.raw.copied),
             },
             "rows": rows.collect::<Vec<_>>(),
         })
     }
+}
+
+/// Rates by size.
+fn rates(figures: &[(u64, f64)]) -> String {
+    let rate = |(size, rate): &(u64, f64)| format!("{} {:.1} MB/s", bytes(*size), rate / 1e6);
+    figures.iter().map(rate).collect::<Vec<_>>().join("  ")
 }
 
 /// Seconds with as many digits as mean something.

@@ -18,7 +18,7 @@ use consign_core::ledger::{Table, keys};
 use consign_core::store::{Snapshot, StoreFault};
 use rustix::fs::{Advice, Mode, OFlags};
 
-use crate::dir::name;
+use crate::dir;
 use crate::ledger::LmdbSnapshot;
 use crate::shared::Shared;
 
@@ -44,7 +44,7 @@ pub(crate) struct Cooled {
 
 impl Cooled {
     pub(crate) fn new(data: &Path) -> Cooled {
-        let path = data.join(name::LEDGER).join("data.mdb");
+        let path = dir::ledger_file(data);
         let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
         Cooled { file, map: None, fresh: Vec::new(), recent: Recent::default() }
     }
@@ -63,17 +63,17 @@ impl Cooled {
 
     /// It is durable: lets go of what is not new any more.
     pub(crate) fn settle(&mut self, shared: &Shared) {
-        if self.fresh.is_empty() {
+        let fresh = std::mem::take(&mut self.fresh);
+        if fresh.is_empty() {
             return;
         }
         if let Ok(snapshot) = shared.ledger.snapshot() {
-            for number in std::mem::take(&mut self.fresh) {
+            for number in fresh {
                 if let Ok(Some(place)) = self.place(&snapshot, number) {
                     self.recent.push(place);
                 }
             }
         }
-        self.fresh.clear();
         while let Some(old) = self.recent.pop_over(KEPT) {
             self.let_go(&old);
         }
@@ -93,7 +93,11 @@ impl Cooled {
             let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
             self.map = begin_of_map(&maps, at);
         }
-        let Some(from) = self.map.and_then(|map| at.checked_sub(map)) else { return Ok(None) };
+        let Some(from) = self.map.and_then(|map| at.checked_sub(map)) else {
+            // Linux does not tell: that is not asked again for every body.
+            self.file = None;
+            return Ok(None);
+        };
         // A large row begins on a page of its own, behind that page's header.
         let (from, to) = (from / PAGE * PAGE, (from + row.len()).next_multiple_of(PAGE));
         Ok(Some(from as u64..to as u64))

@@ -258,6 +258,11 @@ pub(crate) enum Whose {
 /// How names begin of what an operator set aside.
 const KEPT: &str = "fsck-";
 
+/// The ledger's file of a data directory.
+pub(crate) fn ledger_file(data: &Path) -> PathBuf {
+    data.join(name::LEDGER).join("data.mdb")
+}
+
 /// The folder of a blob: the low byte of its number.
 pub(crate) fn folder_of(blob: BlobNo) -> u8 {
     let [.., low] = blob.0.to_be_bytes();

@@ -193,7 +193,7 @@ pub(crate) fn open(options: &OpenOptions) -> Result<Opened, OpenError> {
     if let Some(found) = marked.filter(|found| *found != u64::from(FORMAT)) {
         return Err(OpenError::Newer { dir: path.to_owned(), found, reads: FORMAT });
     }
-    let file = path.join(name::LEDGER).join("data.mdb");
+    let file = dir::ledger_file(path);
     let content = || DataDir::has_content(&root).map_err(io("cannot look through"));
     match data_file(&root).map_err(io("cannot look into"))? {
         Some(0) => return Err(OpenError::LedgerEmpty { ledger: file }),

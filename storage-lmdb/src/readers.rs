@@ -3,7 +3,8 @@
 //! The node's reads have a thread of their own, so that no session's long question holds them up. The
 //! others share a queue of jobs: whoever is free takes the first job whose connection and ticket are
 //! not being served, so answers of one ticket come in order and one slow ticket holds nobody else up.
-//! Pieces of one file are read two at a time, and answered in order all the same: one disk does more at once.
+//! Pieces of one file are read two at a time, and answered in order all the same: one disk does more at once. Whoever
+//! comes while both readers do that waits until one of them has its piece.
 //! Bodies that are rows of the ledger are taken many at a time: one view, one answer to each connection.
 //! A read transaction lives for one such round; its results are copied out.
 
@@ -55,16 +56,16 @@ pub(crate) fn run_node(shared: &Shared, jobs: &Receiver<NodeRead>) {
 
 /// Serves sessions until the queue is closed and empty.
 pub(crate) fn run(shared: &Shared, queue: &Queue) {
-    while let Some(mut round) = queue.take() {
-        serve(shared, &mut round);
+    while let Some((jobs, round)) = queue.take() {
+        serve(shared, jobs, &round);
         drop(round);
         shared.fail_if_damaged();
     }
 }
 
-fn serve(shared: &Shared, round: &mut Round<'_>) {
+fn serve(shared: &Shared, jobs: Vec<(Owner, Ask)>, round: &Round<'_>) {
     let snapshot = OnceCell::new();
-    let mut jobs = round.jobs().into_iter().peekable();
+    let mut jobs = jobs.into_iter().peekable();
     while let Some(((conn, ticket), ask)) = jobs.next() {
         let mut events = vec![answer(shared, &snapshot, ticket, ask)];
         while let Some(((_, ticket), ask)) = jobs.next_if(|((next, _), _)| *next == conn) {

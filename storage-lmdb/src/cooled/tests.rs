@@ -88,7 +88,7 @@ fn the_place_of_a_body_is_where_the_file_has_it() {
     let lengths = [64 << 10, FROM, FROM - 1, 100, 40_000];
     let numbers = commit_bodies(&lmdb, &lengths);
     let shared = &lmdb.store.shared;
-    let file = fs::File::open(dir.path().join(name::LEDGER).join("data.mdb")).expect("the ledger");
+    let file = fs::File::open(dir::ledger_file(dir.path())).expect("the ledger");
     let mut cooled = Cooled::new(dir.path());
     let snapshot = shared.ledger.snapshot().expect("a view");
     for (number, len) in numbers.into_iter().zip(lengths) {

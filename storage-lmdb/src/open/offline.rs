@@ -25,7 +25,7 @@ use super::{
 };
 pub use files::{Aside, HowFiles, WatchFiles};
 
-use crate::dir::{DataDir, name};
+use crate::dir::{self, DataDir, name};
 use crate::lag::{self, Lag, Places};
 use crate::ledger::{Db, Ledger, whole};
 
@@ -349,7 +349,7 @@ fn known_format(root: &OwnedFd, path: &Path) -> Result<bool, OpenError> {
 
 /// The ledger's file, which must be there and hold something.
 fn present(root: &OwnedFd, path: &Path, marked: bool) -> Result<PathBuf, OpenError> {
-    let ledger = path.join(name::LEDGER).join("data.mdb");
+    let ledger = dir::ledger_file(path);
     let io = |why| failed("cannot look into", path, why);
     match data_file(root).map_err(io)? {
         Some(0) => Err(OpenError::LedgerEmpty { ledger }),

@@ -139,20 +139,14 @@ impl Serving {
     }
 }
 
-/// Jobs that one reader serves now. Dropped, even by a panic, they are done.
+/// Whose jobs one reader serves now. Dropped, even by a panic, they are done.
 pub(super) struct Round<'q> {
     queue: &'q Queue,
-    jobs: Vec<(Owner, Ask)>,
     owners: Vec<Owner>,
     turn: u64,
 }
 
 impl Round<'_> {
-    /// The jobs; empty the second time.
-    pub(super) fn jobs(&mut self) -> Vec<(Owner, Ask)> {
-        std::mem::take(&mut self.jobs)
-    }
-
     /// Waits until everything is answered that has to be before.
     pub(super) fn await_turn(&self) {
         let Some(owner) = self.owners.first().filter(|_| self.turn > 0) else { return };
@@ -196,14 +190,14 @@ impl Queue {
     }
 
     /// Waits for something to do; `None` when there will be nothing more.
-    pub(super) fn take(&self) -> Option<Round<'_>> {
+    pub(super) fn take(&self) -> Option<(Vec<(Owner, Ask)>, Round<'_>)> {
         let mut jobs = Vec::new();
         let mut state = locked(&self.state);
         loop {
             let turn = state.take(&mut jobs);
             if !jobs.is_empty() {
                 let owners = jobs.iter().map(|(owner, _)| *owner).collect();
-                return Some(Round { queue: self, jobs, owners, turn });
+                return Some((jobs, Round { queue: self, owners, turn }));
             }
             if state.stopping && state.jobs.is_empty() {
                 return None;

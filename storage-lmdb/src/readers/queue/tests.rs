@@ -90,14 +90,18 @@ fn two_pieces_of_one_file_are_read_at_a_time_and_nothing_passes_them() {
     assert_eq!(take(&mut state), (0, vec![1]));
 }
 
-#[test]
-fn pieces_are_answered_in_order_whoever_has_read_first() {
-    let queue = Queue::default();
+/// Two pieces of one file, both being read.
+fn two_pieces(queue: &Queue) -> [Round<'_>; 2] {
     for _ in 0..2 {
         assert!(queue.push(owner(1, 1), file()).is_ok());
     }
-    let first = queue.take().expect("a round");
-    let second = queue.take().expect("a round");
+    [(); 2].map(|()| queue.take().expect("a round").1)
+}
+
+#[test]
+fn pieces_are_answered_in_order_whoever_has_read_first() {
+    let queue = Queue::default();
+    let [first, second] = two_pieces(&queue);
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         let later = tell.clone();
@@ -115,11 +119,7 @@ fn pieces_are_answered_in_order_whoever_has_read_first() {
 #[test]
 fn who_waits_for_a_turn_gets_it_when_the_one_before_panics() {
     let queue = Queue::default();
-    for _ in 0..2 {
-        assert!(queue.push(owner(1, 1), file()).is_ok());
-    }
-    let first = queue.take().expect("a round");
-    let second = queue.take().expect("a round");
+    let [first, second] = two_pieces(&queue);
     std::thread::scope(|scope| {
         let panicked = scope.spawn(move || {
             let _round = first;
