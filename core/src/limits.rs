@@ -54,6 +54,9 @@ pub const SLOW_RATE: u64 = 64 << 10;
 pub const SLOW_SECONDS: u64 = 10;
 /// Distance of the events by which a slow source is told from others.
 pub const ARRIVED_EVERY: u64 = SLOW_RATE * SLOW_SECONDS;
+/// Content that is handed to a store in large pieces stands at addresses that are multiples of this, so that a
+/// store can write it past the page cache as it is.
+pub const CONTENT_ALIGN: usize = 4_096;
 /// Rows of one reconciliation slice.
 pub const SLICE_ROWS: usize = 512;
 /// Credit every session starts with; at least one full OFFER with its body.

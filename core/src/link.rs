@@ -419,7 +419,7 @@ impl Link {
     }
 
     fn queued(&self) -> usize {
-        self.pending.len().saturating_add(self.out.bytes.len())
+        self.pending.len().saturating_add(self.out.said())
     }
 
     fn step(&mut self, now: Now, input: SessionInput<'_>) {
@@ -454,20 +454,24 @@ impl Link {
 
     /// Moves the session's bytes behind what waits, encrypted where there is TLS.
     fn seal(&mut self, now: Now) {
-        if self.phase != Phase::Open || self.out.bytes.is_empty() {
+        if self.phase != Phase::Open || !self.out.says_anything() {
             return;
         }
-        let plain = self.out.bytes.len() as u64;
+        let plain = self.out.said() as u64;
         let Link { tls, out, pending, .. } = self;
-        match tls {
-            None => pending.adopt(&mut out.bytes),
-            Some(tls) => {
-                let sealed = tls.send(&out.bytes, pending);
-                out.bytes.clear();
-                if let Err(fault) = sealed {
-                    return self.fail(now, fault.into());
+        let sealed = match tls {
+            None => {
+                match out.content.is_empty() {
+                    true => pending.adopt(&mut out.bytes),
+                    false => out.pieces().for_each(|piece| pending.append(piece)),
                 }
+                Ok(())
             }
+            Some(tls) => out.pieces().try_for_each(|piece| tls.send(piece, pending)),
+        };
+        out.clear_said();
+        if let Err(fault) = sealed {
+            return self.fail(now, fault.into());
         }
         self.handover.put(plain, self.pending.len());
     }
@@ -488,7 +492,7 @@ impl Link {
 
     fn finish(&mut self, end: End) {
         self.session = None;
-        self.out.bytes.clear();
+        self.out.clear_said();
         (self.out.close, self.out.cut) = (false, false);
         self.phase = Phase::Over;
         self.end.get_or_insert(end);

@@ -252,9 +252,8 @@ impl Carrier<'_> {
         let write = !conn.link().pending().is_empty();
         self.set_timer(conn.link().next_deadline());
         let Carrier { mailbox, socket, readable, writable, timer, .. } = self;
+        let mut waited = false;
         poll_fn(|cx| {
-            *readable |= read && socket.poll_readable(cx);
-            *writable |= write && socket.poll_writable(cx);
             let due = match timer {
                 Some((_, alarm)) => Pin::new(alarm).poll(cx).is_ready(),
                 None => false,
@@ -262,6 +261,16 @@ impl Carrier<'_> {
             if due {
                 *timer = None;
             }
+            if waited {
+                // Whoever woke this task, the socket is tried: the reactor takes an event for stale that comes in
+                // the round during which it was asked for, so waiting for its word can take many rounds.
+                *readable |= read;
+                *writable |= write;
+                return Poll::Ready(());
+            }
+            waited = true;
+            *readable |= read && socket.poll_readable(cx);
+            *writable |= write && socket.poll_writable(cx);
             let mail = mailbox.poll(cx).is_ready();
             match due || mail || (read && *readable) || (write && *writable) {
                 true => Poll::Ready(()),

@@ -33,7 +33,7 @@ impl Workers {
         };
         for i in 0..THREADS {
             let (executor, over) = (workers.executor.clone(), workers.over.clone());
-            let run = move || async_io::block_on(executor.run(over.wait()));
+            let run = move || futures_lite::future::block_on(executor.run(over.wait()));
             match Builder::new().name(format!("worker-{i}")).spawn(run) {
                 Ok(thread) => workers.lock().push(thread),
                 Err(error) => {

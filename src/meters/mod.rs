@@ -144,9 +144,9 @@ impl Session for Counting {
             self.traffic.received.fetch_add(bytes.len() as u64, Relaxed);
             self.traffic.heard_at.store(now.wall.0, Relaxed);
         }
-        let before = out.bytes.len();
+        let before = out.said();
         self.session.step(now, input, out);
-        let said = out.bytes.len().saturating_sub(before);
+        let said = out.said().saturating_sub(before);
         if said > 0 {
             self.traffic.sent.fetch_add(said as u64, Relaxed);
         }

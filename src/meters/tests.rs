@@ -79,7 +79,7 @@ impl Session for Parrot {
     fn step(&mut self, _: Now, input: SessionInput<'_>, out: &mut SessionOut) {
         if let SessionInput::Bytes(bytes) = input {
             out.bytes.extend_from_slice(bytes);
-            out.bytes.extend_from_slice(bytes);
+            out.place(bytes.to_vec().into());
         }
     }
     fn next_deadline(&self) -> Option<Instant> {

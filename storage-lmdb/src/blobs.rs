@@ -1,8 +1,9 @@
 //! Blob writers: each owns the files of the blobs hashed to it and does what sessions ask, in order.
 //!
 //! A write is copied into a block of a fixed pool and its bytes are released; a full block goes to the
-//! disk at once. So memory is the pool, less than 4 KiB for each open file without a block, and what
-//! waits in the queue. That queue has no bound of its own: what sessions may have in it is granted to
+//! disk at once. Bytes that can go to the disk as they are wait for more of the kind, a block's worth at most
+//! and only while there is more in the queue. So memory is the pool, less than 4 KiB for each open file without
+//! a block, and what waits, in the queue or for its like. That queue has no bound of its own: what sessions may have in it is granted to
 //! them as credit, byte for byte, and comes back only with [`StoreEvent::Written`].
 
 use std::collections::BTreeMap;
@@ -65,7 +66,7 @@ pub(crate) fn run(shared: &Shared, jobs: &Receiver<Job>) {
         let job = match jobs.try_recv() {
             Ok(job) => job,
             Err(TryRecvError::Empty) => {
-                // Nothing more to gather: let the senders have their credit back.
+                // Nothing more to gather: to the disk with it, and the senders have their credit back.
                 writer.report();
                 match jobs.recv() {
                     Ok(job) => job,
@@ -95,7 +96,7 @@ impl Writer<'_> {
         self.clock += 1;
         match job {
             Job::Create(conn, blob, offset) => self.create(conn, blob, offset),
-            Job::Write(conn, blob, data) => self.write(conn, blob, &data),
+            Job::Write(conn, blob, data) => self.write(conn, blob, data),
             Job::Sync(conn, blob) => self.sync(conn, blob),
             Job::Finish(conn, blob) => self.finish(conn, blob),
             Job::Abandon(conn, blob) => {
@@ -139,7 +140,8 @@ impl Writer<'_> {
         })
     }
 
-    fn write(&mut self, conn: ConnId, blob: BlobNo, data: &[u8]) {
+    fn write(&mut self, conn: ConnId, blob: BlobNo, data: Bytes) {
+        let len = data.len() as u64;
         let done = self.with_block(conn, blob, |file| file.append(data));
         match done {
             Some(Ok(())) => {}
@@ -152,8 +154,9 @@ impl Writer<'_> {
         self.unreported = Some(blob);
         let Some(open) = self.open.get_mut(&blob) else { return };
         open.used = self.clock;
-        open.unreported = open.unreported.saturating_add(data.len() as u64);
-        if open.unreported >= REPORT_EVERY {
+        open.unreported = open.unreported.saturating_add(len);
+        let gathered = open.file.as_ref().map_or(0, BlobFile::gathered) as u64;
+        if open.unreported.saturating_sub(gathered) >= REPORT_EVERY {
             self.report();
         }
     }
@@ -241,10 +244,13 @@ impl Writer<'_> {
         }
     }
 
-    /// Tells a connection how many of its bytes need no memory any more.
+    /// Has what is gathered written, and tells a connection how many of its bytes need no memory any more.
     fn report(&mut self) {
         let Some(blob) = self.unreported.take() else { return };
         let Some(open) = self.open.get_mut(&blob) else { return };
+        if let Some(Err(why)) = open.file.as_mut().map(BlobFile::write_gathered) {
+            return self.fail(blob, why);
+        }
         let bytes = std::mem::take(&mut open.unreported);
         if bytes > 0 {
             self.shared.conn(open.conn, StoreEvent::Written { blob, bytes });

@@ -5,11 +5,13 @@
 //! while the process runs cannot send a write elsewhere.
 
 use std::ffi::{OsStr, OsString};
+use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use consign_core::id::BlobNo;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
@@ -349,6 +351,25 @@ pub(crate) fn write_all(file: &OwnedFd, mut data: &[u8], mut offset: u64) -> Res
             Ok(0) => return Err(Errno::IO),
             Ok(n) => {
                 data = data.get(n..).unwrap_or_default();
+                offset = offset.saturating_add(n as u64);
+            }
+            Err(Errno::INTR) => {}
+            Err(why) => return Err(why),
+        }
+    }
+    Ok(())
+}
+
+/// Writes all pieces, one behind the other.
+pub(crate) fn write_pieces(file: &OwnedFd, pieces: &[Bytes], mut offset: u64) -> Result<(), Errno> {
+    let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+    let mut rest = slices.as_mut_slice();
+    IoSlice::advance_slices(&mut rest, 0);
+    while !rest.is_empty() {
+        match rustix::io::pwritev(file, rest, offset) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(n) => {
+                IoSlice::advance_slices(&mut rest, n);
                 offset = offset.saturating_add(n as u64);
             }
             Err(Errno::INTR) => {}

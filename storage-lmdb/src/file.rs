@@ -1,12 +1,14 @@
 //! A content file being written.
 //!
-//! Bytes gather in an aligned block and are written past the page cache, a whole block at a time; what
+//! Bytes gather in an aligned block and are written past the page cache, a whole block at a time. Pieces that are
+//! aligned themselves are not copied for that: they gather as they are, until they are as much as a block. What
 //! a block holds when the file is synced is padded to the alignment, written, and cut off again. Where
 //! direct writes are refused the same blocks go through the page cache, with write-back kept going so
 //! that the final sync has little left to do.
 
 use std::os::fd::{IntoRawFd, OwnedFd};
 
+use bytes::Bytes;
 use consign_core::id::BlobNo;
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
@@ -30,11 +32,16 @@ impl From<Errno> for OpenFault {
     }
 }
 
-/// The file. Its bytes are those on disk, then those of the block or of the tail.
+/// Shorter pieces are copied: what each part of a write costs is then more than the copy.
+const AS_IT_IS: usize = 64 << 10;
+
+/// The file. Its bytes are those on disk, then those that are gathered as they came, then those of the block or
+/// of the tail; while any are gathered there are none behind them.
 #[derive(Debug)]
 pub(crate) struct BlobFile {
     disk: Grown,
     folder: OwnedFd,
+    gathered: Vec<Bytes>,
     block: Option<Block>,
     /// What is left when the block was taken away: less than the alignment.
     tail: Vec<u8>,
@@ -61,13 +68,19 @@ impl BlobFile {
             cut(&file, blob, offset, at, &mut tail)?;
         }
         // Direct only now: with O_CREAT a refusal would leave the file behind.
-        Ok(BlobFile { disk: Grown::new(file, at), folder, block: None, tail, named: offset > 0 })
+        let (disk, gathered, block) = (Grown::new(file, at), Vec::new(), None);
+        Ok(BlobFile { disk, folder, gathered, block, tail, named: offset > 0 })
     }
 
     /// How long it is, what is in memory included.
     pub(crate) fn len(&self) -> u64 {
         let held = self.block.as_ref().map_or(self.tail.len(), Block::fill);
-        self.disk.at().saturating_add(held as u64)
+        self.disk.at().saturating_add(self.gathered() as u64).saturating_add(held as u64)
+    }
+
+    /// How many of its bytes are in memory that whoever gave them has to spare until they are written.
+    pub(crate) fn gathered(&self) -> usize {
+        self.gathered.iter().map(Bytes::len).sum()
     }
 
     /// Whether it has a block.
@@ -95,7 +108,32 @@ impl BlobFile {
     }
 
     /// Appends bytes; the file must have a block.
-    pub(crate) fn append(&mut self, mut data: &[u8]) -> Result<(), Errno> {
+    pub(crate) fn append(&mut self, data: Bytes) -> Result<(), Errno> {
+        if !self.takes_as_it_is(&data) {
+            self.write_gathered()?;
+            return self.copy(&data);
+        }
+        self.gathered.push(data);
+        if self.gathered() < BLOCK { Ok(()) } else { self.write_gathered() }
+    }
+
+    fn takes_as_it_is(&self, data: &Bytes) -> bool {
+        let nothing_held = self.block.as_ref().is_some_and(|block| block.fill() == 0);
+        let aligned = data.len().is_multiple_of(ALIGN) && data.as_ptr().align_offset(ALIGN) == 0;
+        aligned && data.len() >= AS_IT_IS && nothing_held && self.disk.is_direct()
+    }
+
+    /// Writes what is gathered, and lets go of it.
+    pub(crate) fn write_gathered(&mut self) -> Result<(), Errno> {
+        if self.gathered.is_empty() {
+            return Ok(());
+        }
+        let written = self.disk.write_pieces(&self.gathered);
+        self.gathered.clear();
+        written
+    }
+
+    fn copy(&mut self, mut data: &[u8]) -> Result<(), Errno> {
         while !data.is_empty() {
             let Some(mut block) = self.block.take() else { return Err(Errno::INVAL) };
             let taken = block.append(data);
@@ -113,6 +151,7 @@ impl BlobFile {
 
     /// Makes all bytes durable, and the name with the first of them. Needs a block.
     pub(crate) fn sync(&mut self) -> Result<(), Errno> {
+        self.write_gathered()?;
         let Some(mut block) = self.block.take() else { return Err(Errno::INVAL) };
         let written = self.write_rest(&mut block);
         self.block = Some(block);

@@ -6,6 +6,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use bytes::Bytes;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -50,6 +51,21 @@ impl Grown {
         if !self.direct && self.at.saturating_sub(self.begun) >= WRITE_BACK {
             self.write_back();
         }
+        Ok(())
+    }
+
+    /// Writes pieces at the end of what is on disk, aligned as all that is written there, from where they are.
+    pub(crate) fn write_pieces(&mut self, pieces: &[Bytes]) -> Result<(), Errno> {
+        match dir::write_pieces(&self.file, pieces, self.at) {
+            Err(Errno::INVAL) if self.direct => {
+                set_direct(&self.file, false)?;
+                self.direct = false;
+                dir::write_pieces(&self.file, pieces, self.at)?;
+            }
+            other => other?,
+        }
+        let len: usize = pieces.iter().map(Bytes::len).sum();
+        self.at = self.at.saturating_add(len as u64);
         Ok(())
     }
 

@@ -5,10 +5,12 @@
 //! [`SessionEvent`] and comes back as a [`SessionCommand`]. Peer sessions, HTTP sessions and whatever
 //! comes later share the trait [`Session`]; a runtime drives all of them without knowing which.
 
+mod out;
 mod outcome;
 pub mod peer;
 mod spoken;
 
+pub use out::SessionOut;
 pub use outcome::Outcome;
 pub use spoken::Spoken;
 
@@ -27,7 +29,7 @@ use crate::ledger::rows::Body;
 use crate::node::{Answer, Question};
 use crate::pickup;
 use crate::segment::{Destinations, Meta};
-use crate::store::{StoreEvent, StoreFault, StoreRequest};
+use crate::store::{StoreEvent, StoreFault};
 use crate::time::{Instant, Now};
 use crate::wire::{Offer, Receipt, Wanted};
 
@@ -52,10 +54,10 @@ pub enum SessionInput<'a> {
     Bytes(&'a [u8]),
     /// The other side will send no more.
     Eof,
-    /// So many bytes of bulk content may be appended to [`SessionOut::bytes`] now. Control frames and
+    /// So many bytes of bulk content may be appended to [`SessionOut::bytes`] or placed there now. Control frames and
     /// answers do not wait for it.
     Room(usize),
-    /// Of everything it has ever appended to [`SessionOut::bytes`], so many bytes are in the kernel's
+    /// Of everything it has ever appended to [`SessionOut::bytes`] or placed there, so many bytes are in the kernel's
     /// hands by now. Comes in its own time, never twice with the same number.
     Handed(u64),
     /// A deadline has passed.
@@ -64,31 +66,6 @@ pub enum SessionInput<'a> {
     Command(SessionCommand),
     /// The store's answer.
     Store(StoreEvent),
-}
-
-/// What a session wants done, in order: requests before events before bytes.
-#[derive(Debug, Default)]
-pub struct SessionOut {
-    /// For the store. Carried out before the events go to the node.
-    pub requests: Vec<StoreRequest>,
-    /// For the node.
-    pub events: Vec<SessionEvent>,
-    /// For the socket.
-    pub bytes: Vec<u8>,
-    /// Close once `bytes` are written: send the TLS close_notify, half-close, read to the end for at
-    /// most 2 s, drop.
-    pub close: bool,
-    /// With `close`: drop what the socket has not taken yet, and the connection with it. What breaks off
-    /// must not look whole to the peer.
-    pub cut: bool,
-}
-
-impl SessionOut {
-    /// Whether there is nothing in it.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.requests.is_empty() && self.events.is_empty() && self.bytes.is_empty() && !self.close
-    }
 }
 
 /// What the peer said about itself.

@@ -6,6 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::reader::{Fields, Reader, need};
+use super::segment::{self, HEAD};
 use super::{
     BadOffer, CONTROL_MAX, FEATURE_MAX, FEATURES_MAX, Frame, Hello, Kind, Offer, Receipt,
     ReceiptOutcome, VERSION, Wanted, WireFault,
@@ -16,9 +17,6 @@ use crate::limits::{
     SEGMENT_MAX, TEXT_MAX, TYPE_MAX,
 };
 use crate::segment::{Class, Destinations, Meta, MetaFault};
-
-/// Type byte, transfer and offset in front of the bytes of a SEGMENT.
-const SEGMENT_HEAD: usize = 1 + 4 + 8;
 
 /// How many bytes the frame at the beginning of `buf` has in all, length included, once four bytes
 /// are there. Judges nothing.
@@ -56,10 +54,10 @@ pub fn decode(buf: &[u8]) -> Result<Option<(usize, Frame<'_>)>, WireFault> {
     Ok(Some((len.saturating_add(4), frame)))
 }
 
-fn judge_size(frame: Kind, len: usize) -> Result<(), WireFault> {
+pub(super) fn judge_size(frame: Kind, len: usize) -> Result<(), WireFault> {
     let (min, max) = match frame {
         Kind::Offer => (1 + 4 + 1, FRAME_MAX),
-        Kind::Segment => (SEGMENT_HEAD + 1, SEGMENT_HEAD + SEGMENT_MAX),
+        Kind::Segment => (HEAD + 1, HEAD + SEGMENT_MAX),
         Kind::Ping | Kind::Pong => (1, 1 + PING_MAX),
         Kind::Hello
         | Kind::Ack
@@ -80,7 +78,10 @@ fn judge_size(frame: Kind, len: usize) -> Result<(), WireFault> {
 fn decode_body(kind: Kind, body: &[u8]) -> Result<Frame<'_>, WireFault> {
     match kind {
         Kind::Offer => return offer(body),
-        Kind::Segment => return segment(body),
+        Kind::Segment => {
+            let (transfer, offset, data) = segment::parts(body)?;
+            return Ok(Frame::Segment { transfer, offset, data });
+        }
         Kind::Ping => return Ok(Frame::Ping(body)),
         Kind::Pong => return Ok(Frame::Pong(body)),
         Kind::Hello
@@ -311,19 +312,6 @@ fn labels(r: &mut Reader<'_>) -> Result<Vec<(String, String)>, WireFault> {
         labels.push((key.to_owned(), value.to_owned()));
     }
     Ok(labels)
-}
-
-fn segment(body: &[u8]) -> Result<Frame<'_>, WireFault> {
-    let frame = Kind::Segment;
-    let short = WireFault::Cbor { frame, at: 0 };
-    let (transfer, rest) = body.split_first_chunk::<4>().ok_or_else(|| short.clone())?;
-    let (offset, data) = rest.split_first_chunk::<8>().ok_or(short)?;
-    let transfer = u32::from_be_bytes(*transfer);
-    if transfer == 0 {
-        return Err(WireFault::Value { frame, what: "a transfer number", value: 0 });
-    }
-    let offset = u64::from_be_bytes(*offset);
-    Ok(Frame::Segment { transfer: TransferNo(transfer), offset, data })
 }
 
 fn ack(r: &mut Reader<'_>, mut fields: Fields) -> Result<Frame<'static>, WireFault> {

@@ -5,7 +5,9 @@ use core::convert::Infallible;
 
 use minicbor::encode::{Encoder, Error};
 
-use super::{CONTROL_MAX, Frame, Hello, Kind, Offer, Receipt, ReceiptOutcome, Wanted};
+use super::{
+    CONTROL_MAX, Frame, Hello, Kind, Offer, Receipt, ReceiptOutcome, SEGMENT_FRONT, Wanted,
+};
 use crate::id::{Epoch, SegmentId, TransferNo};
 use crate::limits::{FRAME_MAX, INLINE_MAX, PING_MAX, SEGMENT_MAX, TEXT_MAX};
 use crate::segment::{Class, Destinations, Meta};
@@ -97,13 +99,22 @@ pub fn encode_offer(offer: &Offer, body: Option<&[u8]>, out: &mut Vec<u8>) {
 /// # Panics
 /// When `data` is empty or longer than [`SEGMENT_MAX`].
 pub fn encode_segment(transfer: TransferNo, offset: u64, data: &[u8], out: &mut Vec<u8>) {
-    assert!((1..=SEGMENT_MAX).contains(&data.len()), "a segment of {} bytes", data.len());
-    out.reserve(data.len().saturating_add(17));
-    framed(Kind::Segment, FRAME_MAX, out, |out| {
-        out.extend_from_slice(&transfer.0.to_be_bytes());
-        out.extend_from_slice(&offset.to_be_bytes());
-        out.extend_from_slice(data);
-    });
+    out.reserve(data.len().saturating_add(SEGMENT_FRONT));
+    encode_segment_front(transfer, offset, data.len(), out);
+    out.extend_from_slice(data);
+}
+
+/// Appends what stands in a SEGMENT in front of `len` bytes of content, which have to follow.
+///
+/// # Panics
+/// When `len` is 0 or larger than [`SEGMENT_MAX`].
+pub fn encode_segment_front(transfer: TransferNo, offset: u64, len: usize, out: &mut Vec<u8>) {
+    assert!((1..=SEGMENT_MAX).contains(&len), "a segment of {len} bytes");
+    let rest = u32::try_from(SEGMENT_FRONT.saturating_add(len).saturating_sub(4));
+    out.extend_from_slice(&rest.unwrap_or(u32::MAX).to_be_bytes());
+    out.push(Kind::Segment.number());
+    out.extend_from_slice(&transfer.0.to_be_bytes());
+    out.extend_from_slice(&offset.to_be_bytes());
 }
 
 fn opaque(kind: Kind, data: &[u8], out: &mut Vec<u8>) {

@@ -8,6 +8,7 @@ mod decode;
 mod encode;
 mod fault;
 mod reader;
+mod segment;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -16,8 +17,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 pub use decode::{decode, frame_len};
-pub use encode::{encode, encode_offer, encode_segment};
+pub use encode::{encode, encode_offer, encode_segment, encode_segment_front};
 pub use fault::WireFault;
+pub use segment::{SEGMENT_FRONT, SegmentFront, segment_front, wanted};
 
 use crate::code::codes;
 use crate::id::{BlobDigest, Epoch, SegmentId, TransferNo};

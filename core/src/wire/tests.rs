@@ -242,6 +242,19 @@ quickcheck! {
         decode(&bytes[..cut % bytes.len()]) == Ok(None)
     }
 
+    fn the_front_of_a_segment_says_what_the_whole_does(owned: Owned, cut: usize) -> bool {
+        let bytes = owned.bytes();
+        let cut = &bytes[..cut % (bytes.len() + 1)];
+        let front = segment_front(cut);
+        match owned.frame() {
+            Frame::Segment { transfer, offset, data } if cut.len() >= SEGMENT_FRONT => {
+                let len = data.len();
+                front == Ok(Some(SegmentFront { transfer, offset, len }))
+            }
+            _ => front == Ok(None) && wanted(cut) > cut.len() || cut.len() == bytes.len(),
+        }
+    }
+
     fn any_pieces_decode_alike(frames: Vec<Owned>, sizes: Vec<u16>) -> bool {
         let stream: Vec<u8> = frames.iter().take(6).flat_map(Owned::bytes).collect();
         let mut rest = stream.as_slice();

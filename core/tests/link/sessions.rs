@@ -116,7 +116,13 @@ impl Session for Source {
             }
             SessionInput::Room(room) => {
                 let n = (self.length - seen.sent).min(room as u64);
-                out.bytes.extend((seen.sent..seen.sent + n).map(pattern));
+                // Some of it as it is said, some as a store might have given it.
+                let half = seen.sent + n / 2;
+                out.bytes.extend((seen.sent..half).map(pattern));
+                if n > 0 {
+                    let rest: Vec<u8> = (half..seen.sent + n).map(pattern).collect();
+                    out.place(rest.into());
+                }
                 seen.sent += n;
             }
             SessionInput::Eof => seen.eofs += 1,

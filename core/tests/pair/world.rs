@@ -200,12 +200,13 @@ impl World {
     }
 
     fn carry(&mut self, i: usize, conn: ConnId, out: SessionOut) {
+        let bytes = out.pieces().collect::<Vec<_>>().concat();
         let site = &mut self.sites[i];
         let answers = out.requests.into_iter().filter_map(|r| site.store.request(conn, r));
         self.answers.extend(answers.map(|answer| ((i, conn), answer)));
         site.inbox.extend(out.events.into_iter().map(|e| Input::Session(conn, e)));
         if let Some(other) = self.wires.get(&(i, conn)) {
-            self.air.entry(*other).or_default().extend(out.bytes);
+            self.air.entry(*other).or_default().extend(bytes);
         }
         if out.close {
             self.break_wire((i, conn));

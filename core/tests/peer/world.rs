@@ -215,13 +215,14 @@ impl Site {
         let mut out = SessionOut::default();
         self.session.step(now, input, &mut out);
         let mut requests = Vec::new();
-        for request in out.requests {
+        for request in std::mem::take(&mut out.requests) {
             requests.push(crate::show::request(&request));
             self.store.request(request);
         }
-        self.said.extend_from_slice(&out.bytes);
+        let bytes: Vec<u8> = out.pieces().collect::<Vec<_>>().concat();
+        self.said.extend_from_slice(&bytes);
         self.closed |= out.close;
-        Stepped { requests, events: out.events, bytes: out.bytes, close: out.close }
+        Stepped { requests, events: out.events, bytes, close: out.close }
     }
 
     /// Has the session offer content that its store holds.

@@ -82,6 +82,7 @@ impl World {
 
     /// Requests before events before bytes.
     fn carry(&mut self, i: SiteIx, conn: ConnId, out: SessionOut) -> Checked {
+        let bytes = out.pieces().collect::<Vec<_>>().concat();
         let site = &mut self.sites[i];
         for request in out.requests {
             if let StoreRequest::Park { .. } = request {
@@ -92,10 +93,10 @@ impl World {
             }
         }
         site.inbox.extend(out.events.into_iter().map(|event| Input::Session(conn, event)));
-        self.frames(i, conn, &out.bytes)?;
+        self.frames(i, conn, &bytes)?;
         let to = self.sites[i].ends.get(&conn).and_then(|end| end.other);
         if let Some(end) = to.and_then(|to| self.sites[other(i)].ends.get_mut(&to)) {
-            end.air.extend_from_slice(&out.bytes);
+            end.air.extend_from_slice(&bytes);
         }
         if out.close { self.close(i, conn, String::new()) } else { Ok(()) }
     }

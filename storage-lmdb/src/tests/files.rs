@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 
+use bytes::Bytes;
 use consign_core::id::{BlobNo, ConnId};
 use consign_core::ledger::rows::{BlobRow, Body};
 use consign_core::ledger::{Table, keys};
@@ -53,6 +54,105 @@ fn more_files_at_a_time_than_there_are_blocks() {
         assert!(whole == Ok(pattern(0, size as usize)), "blob {blob}");
     }
     store.no_more_answers();
+}
+
+/// The same bytes at an address that many of a page's bytes behind a boundary.
+fn placed(data: &[u8], behind: usize) -> Bytes {
+    let mut all = vec![0; data.len() + 2 * 4096];
+    let at = all.as_ptr().align_offset(4096) + behind;
+    all[at..at + data.len()].copy_from_slice(data);
+    Bytes::from(all).slice(at..at + data.len())
+}
+
+#[test]
+fn pieces_are_written_as_they_are_or_copied_and_the_file_is_the_same() {
+    const K: usize = 1024;
+    // Lengths, and how far behind a boundary each stands.
+    let pieces = [
+        (256 * K, 0),
+        (256 * K, 0),
+        (256 * K, 0),
+        (256 * K, 0),
+        (256 * K, 0),
+        (64 * K, 512),
+        (256 * K, 0),
+        (1984 * K, 0),
+        (256 * K, 0),
+        (100, 0),
+        (256 * K, 0),
+        (2048 * K, 0),
+        (4096 * K, 0),
+        (4096 - 100, 0),
+        (128 * K, 0),
+        (64 * K, 1),
+        (8 * K, 0),
+        (128 * K, 0),
+        (7, 0),
+    ];
+    let dir = temp();
+    let store = Lmdb::at(dir.path());
+    let (one, two) = (BlobNo(1), BlobNo(2));
+    for (number, blob) in [(1, one), (2, two)] {
+        store.request(conn(number), StoreRequest::Create { blob, offset: 0 });
+    }
+    let (mut at, mut synced) = (0, 0);
+    for (round, (len, behind)) in pieces.into_iter().enumerate() {
+        let data = placed(&pattern(at, len), behind);
+        assert_eq!(data.as_ptr() as usize % 4096, behind);
+        store.request(conn(1), StoreRequest::Write { blob: one, data: data.clone() });
+        // Another file in between, now and then, and a sync.
+        if round % 3 == 0 {
+            store.request(conn(2), StoreRequest::Write { blob: two, data });
+        }
+        at += len as u64;
+        if round % 4 == 3 {
+            store.request(conn(1), StoreRequest::Sync { blob: one });
+            synced += 1;
+        }
+    }
+    store.request(conn(1), StoreRequest::Finish { blob: one });
+    let (mut reported, mut seen) = (0, 0);
+    loop {
+        match store.next() {
+            (_, StoreEvent::Written { blob, bytes }) if blob == one => reported += bytes,
+            (_, StoreEvent::Written { .. }) => {}
+            (_, StoreEvent::Synced { .. }) => seen += 1,
+            (_, StoreEvent::Finished { size, .. }) => {
+                assert_eq!((size, reported, seen), (at, at, synced));
+                break;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let whole = content(&store, Body::Blob(one), 0, at as usize + 1);
+    assert!(whole == Ok(pattern(0, at as usize)));
+}
+
+#[test]
+fn bytes_are_reported_when_nothing_holds_them_any_more() {
+    let dir = temp();
+    let store = Lmdb::at(dir.path());
+    let blob = BlobNo(1);
+    store.request(conn(1), StoreRequest::Create { blob, offset: 0 });
+    let mut given = std::collections::VecDeque::new();
+    for i in 0..40u64 {
+        let len = 256 << 10;
+        let data = placed(&pattern(i * len, len as usize), 0);
+        given.push_back(data.clone());
+        store.request(conn(1), StoreRequest::Write { blob, data });
+    }
+    let mut reported = 0;
+    while let Some(first) = given.front() {
+        if reported < first.len() as u64 {
+            let StoreEvent::Written { bytes, .. } = store.next().1 else { panic!("not written") };
+            reported += bytes;
+        } else {
+            assert!(first.is_unique(), "{} left", given.len());
+            reported -= first.len() as u64;
+            given.pop_front();
+        }
+    }
+    assert_eq!(reported, 0);
 }
 
 #[test]

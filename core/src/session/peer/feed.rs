@@ -92,17 +92,20 @@ impl Feed {
     }
 
     /// The piece that is to be sent next, if it is there, and where it stands.
-    pub(super) fn piece(&self) -> Option<(u64, &[u8])> {
+    pub(super) fn piece(&self) -> Option<(u64, Bytes)> {
         let chunk = self.chunks.front()?;
-        let piece = chunk.get(..chunk.len().min(self.longest))?;
-        Some((self.sent, piece))
+        Some((self.sent, chunk.slice(..chunk.len().min(self.longest))))
     }
 
-    /// That piece was sent. Returns how much is sent now.
-    pub(super) fn advance(&mut self) -> u64 {
+    /// Whether there is one.
+    pub(super) fn has_piece(&self) -> bool {
+        !self.chunks.is_empty()
+    }
+
+    /// That piece, of `len` bytes, was sent. Returns how much is sent now.
+    pub(super) fn advance(&mut self, len: usize) -> u64 {
         if let Some(chunk) = self.chunks.front_mut() {
-            let len = chunk.len().min(self.longest);
-            chunk.advance(len);
+            chunk.advance(len.min(chunk.len()));
             self.sent = self.sent.saturating_add(len as u64);
             if chunk.is_empty() {
                 self.chunks.pop_front();

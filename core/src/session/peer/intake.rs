@@ -1,5 +1,5 @@
-//! Content of one transfer on its way from the peer to the store: hashed as it comes, gathered into
-//! chunks, checkpointed.
+//! Content of one transfer on its way from the peer to the store: gathered into chunks, each hashed when it is
+//! handed on, checkpointed.
 
 use alloc::collections::VecDeque;
 
@@ -56,40 +56,39 @@ impl Intake {
 
     /// How much of the content is here.
     pub(super) fn received(&self) -> u64 {
-        self.hasher.offset()
+        self.hasher.offset().saturating_add(self.chunk.len() as u64)
     }
 
     pub(super) fn is_whole(&self) -> bool {
         self.received() == self.size
     }
 
-    /// Takes the bytes of a SEGMENT.
-    pub(super) fn take(
-        &mut self,
-        offset: u64,
-        mut data: &[u8],
-        spare: &mut Spare,
-        out: &mut SessionOut,
-    ) -> Result<(), PeerFault> {
+    /// A SEGMENT of `len` bytes begins: whether they go on where the others end, and lie within the content.
+    pub(super) fn expect(&self, offset: u64, len: u64) -> Result<(), PeerFault> {
         let (transfer, size, expected) = (self.transfer, self.size, self.received());
         if offset != expected {
             return Err(PeerFault::Gap { transfer, offset, expected });
         }
-        let over = (data.len() as u64).saturating_sub(size.saturating_sub(offset));
+        let over = len.saturating_sub(size.saturating_sub(offset));
         if over > 0 {
             return Err(PeerFault::Overlong { transfer, over, size });
         }
+        Ok(())
+    }
+
+    /// Takes bytes of a SEGMENT that was expected, the next of it.
+    pub(super) fn take(&mut self, mut data: &[u8], spare: &mut Spare, out: &mut SessionOut) {
+        let before = self.received();
         self.held = self.held.saturating_add(data.len() as u64);
         while !data.is_empty() {
             data = self.take_piece(data, spare, out);
         }
-        if offset / ARRIVED_EVERY != self.received() / ARRIVED_EVERY && !self.is_whole() {
-            out.events.push(SessionEvent::Arrived { transfer, blob: self.blob });
-        }
         if self.is_whole() {
             self.flush(spare, out);
+        } else if before / ARRIVED_EVERY != self.received() / ARRIVED_EVERY {
+            let (transfer, blob) = (self.transfer, self.blob);
+            out.events.push(SessionEvent::Arrived { transfer, blob });
         }
-        Ok(())
     }
 
     /// Takes as much as fits the chunk and lies before the next checkpoint; returns the rest.
@@ -108,12 +107,12 @@ impl Intake {
         let to_checkpoint = usize::try_from(to_checkpoint).unwrap_or(usize::MAX);
         let fits = CHUNK.saturating_sub(self.chunk.len()).min(to_checkpoint);
         let (piece, rest) = data.split_at(fits.min(data.len()));
-        self.hasher.update(piece);
         self.chunk.extend_from_slice(piece);
-        let checkpoint = if self.is_whole() { None } else { self.hasher.checkpoint() };
-        if checkpoint.is_some() || self.chunk.len() >= CHUNK {
+        let complete = piece.len() == to_checkpoint && !self.is_whole();
+        if complete || self.chunk.len() >= CHUNK {
             self.flush(spare, out);
         }
+        let checkpoint = if complete { self.hasher.checkpoint() } else { None };
         if let Some(checkpoint) = checkpoint {
             if self.hasty {
                 out.events.push(self.checkpoint(&checkpoint));
@@ -125,9 +124,10 @@ impl Intake {
         rest
     }
 
-    /// Hands what is gathered to the store.
+    /// Hashes what is gathered, in one go: short pieces cost a hash more. Hands it to the store.
     pub(super) fn flush(&mut self, spare: &mut Spare, out: &mut SessionOut) {
         if !self.chunk.is_empty() {
+            self.hasher.update(&self.chunk);
             let data = spare.hand_on(core::mem::take(&mut self.chunk));
             out.requests.push(StoreRequest::Write { blob: self.blob, data });
         }
@@ -164,7 +164,7 @@ impl Intake {
         self.held
     }
 
-    /// Digest of what is here.
+    /// Digest of what was handed on: of everything, when it is whole.
     pub(super) fn digest(&self) -> BlobDigest {
         self.hasher.finalize()
     }

@@ -7,10 +7,12 @@
 //! what the peer may still send, `keepalive` whether it is there at all.
 //!
 //! Memory: received content stays within the allowance the node grants; content to be sent within
-//! 1 MiB of small bodies and 4 × 1 MiB of large ones read ahead; one partial frame; and a fixed
+//! 1 MiB of small bodies and 4 × 1 MiB of large ones read ahead; one partial frame, content of a SEGMENT
+//! excepted, which goes on as it comes; and a fixed
 //! size for every open transfer, of which there are at most `max_offers` in each direction (twice
 //! that while the node has not answered withdrawn ones).
 
+mod arrive;
 mod credit;
 mod fault;
 mod feed;
@@ -47,7 +49,7 @@ use crate::limits::{CHECKPOINT_EVERY, SEGMENT_MAX};
 use crate::plant::Plant;
 use crate::store::StoreEvent;
 use crate::time::{Instant, Now};
-use crate::wire::{self, Frame, Hello, Receipt, VERSION, WITHDRAWN, encode};
+use crate::wire::{Frame, Hello, Receipt, VERSION, WITHDRAWN, encode};
 
 /// A session with a peer.
 #[derive(Clone, Debug)]
@@ -58,6 +60,8 @@ pub struct PeerSession {
     phase: Phase,
     /// The beginning of a frame whose end has not arrived.
     partial: Vec<u8>,
+    /// The SEGMENT whose content is arriving, and how many bytes of it are still to come.
+    segment: Option<(TransferNo, usize)>,
     /// Bytes it has put out so far.
     said: u64,
     /// When the peer must have said HELLO.
@@ -87,6 +91,7 @@ impl PeerSession {
             certified: info.identity.as_ref().map(|i| i.name.clone()).unwrap_or_default(),
             phase: Phase::New,
             partial: Vec::new(),
+            segment: None,
             said: 0,
             hello_by: Instant::FAR,
             hello: None,
@@ -123,48 +128,6 @@ impl PeerSession {
         }
     }
 
-    /// Takes frames from what was left before and from `input`.
-    fn take_bytes(
-        &mut self,
-        now: Now,
-        mut input: &[u8],
-        out: &mut SessionOut,
-    ) -> Result<(), PeerFault> {
-        self.alive.hear(now.mono);
-        while !input.is_empty() && self.phase != Phase::Over {
-            if self.partial.is_empty() {
-                match wire::decode(input)? {
-                    Some((used, frame)) => {
-                        self.take_frame(now, frame, out)?;
-                        input = input.get(used..).unwrap_or_default();
-                    }
-                    None => {
-                        // Its length is judged; its type as well once the fifth byte is there.
-                        let whole = wire::frame_len(input).filter(|_| input.len() > 4);
-                        self.partial.reserve_exact(whole.unwrap_or(5));
-                        self.partial.extend_from_slice(input);
-                        return Ok(());
-                    }
-                }
-            } else {
-                // Never more than one frame is kept.
-                let have = self.partial.len();
-                let whole = wire::frame_len(&self.partial).filter(|_| have > 4).unwrap_or(5);
-                let (piece, rest) = input.split_at(whole.saturating_sub(have).min(input.len()));
-                self.partial.reserve_exact(whole.saturating_sub(have));
-                self.partial.extend_from_slice(piece);
-                input = rest;
-                let mut partial = core::mem::take(&mut self.partial);
-                if let Some((_, frame)) = wire::decode(&partial)? {
-                    self.take_frame(now, frame, out)?;
-                    partial.clear();
-                }
-                self.partial = partial;
-            }
-        }
-        Ok(())
-    }
-
     fn take_frame(
         &mut self,
         now: Now,
@@ -198,7 +161,8 @@ impl PeerSession {
             }
             Frame::BadOffer(bad) => self.receiver.offered_badly(&bad, out)?,
             Frame::Segment { transfer, offset, data } => {
-                self.receiver.segment(transfer, offset, data, out)?;
+                self.receiver.segment(transfer, offset, data.len() as u64)?;
+                self.receiver.content(transfer, data, out);
             }
             Frame::Ack { transfer, id, epoch } => {
                 let any = Plant::StaleEpoch.is_in(self.config.plant);
@@ -410,7 +374,7 @@ impl PeerSession {
             return;
         }
         self.receiver.cut(out);
-        self.partial = Vec::new();
+        (self.partial, self.segment) = (Vec::new(), None);
         self.sender = Sender::new(self.config.ack_timeout, 0);
         if let Some((why, text)) = goodbye {
             encode(&Frame::Goodbye { code: why.number(), text }, &mut out.bytes);
@@ -438,7 +402,7 @@ impl Session for PeerSession {
         if self.phase == Phase::Over {
             return;
         }
-        let before = out.bytes.len();
+        let before = out.said();
         match input {
             SessionInput::Open => self.open(now),
             SessionInput::Bytes(bytes) => {
@@ -457,7 +421,7 @@ impl Session for PeerSession {
             SessionInput::Command(command) => self.take_command(now, command, out),
             SessionInput::Store(event) => self.take_stored(event, out),
         }
-        self.said = self.said.saturating_add(out.bytes.len().saturating_sub(before) as u64);
+        self.said = self.said.saturating_add(out.said().saturating_sub(before) as u64);
         self.settle(now, out);
     }
 

@@ -213,39 +213,44 @@ impl Receiver {
         }
     }
 
-    /// SEGMENT.
+    /// A SEGMENT with `len` bytes of content begins: judges it, and spends its credit.
     pub(super) fn segment(
         &mut self,
         transfer: TransferNo,
         offset: u64,
-        data: &[u8],
-        out: &mut SessionOut,
+        len: u64,
     ) -> Result<(), PeerFault> {
-        let bytes = data.len() as u64;
-        self.grant.spend(bytes)?;
+        self.grant.spend(len)?;
         if transfer > self.last {
             return Err(PeerFault::NeverOffered { transfer });
         }
-        let Some(incoming) = self.open.get_mut(&transfer) else {
-            self.grant.free(bytes);
-            return Ok(());
-        };
-        match &mut incoming.state {
-            State::Receiving(intake) => {
-                intake.take(offset, data, &mut self.spare, out)?;
+        match self.open.get(&transfer).map(|incoming| &incoming.state) {
+            Some(State::Receiving(intake)) => intake.expect(offset, len),
+            // Sent before the peer could know.
+            None | Some(State::Broken) => Ok(()),
+            Some(
+                State::Offered { .. } | State::Finishing(_) | State::Received | State::Wanted(_),
+            ) => Err(PeerFault::NotAsked { transfer }),
+        }
+    }
+
+    /// Content of a SEGMENT that has begun, the next of it. Nobody may want it any more since then.
+    pub(super) fn content(&mut self, transfer: TransferNo, data: &[u8], out: &mut SessionOut) {
+        match self.open.get_mut(&transfer).map(|incoming| &mut incoming.state) {
+            Some(State::Receiving(intake)) => {
+                intake.take(data, &mut self.spare, out);
                 if intake.is_whole() {
                     self.finish(transfer, out);
                 }
-                Ok(())
             }
-            // Sent before the peer could know.
-            State::Broken => {
-                self.grant.free(bytes);
-                Ok(())
-            }
-            State::Offered { .. } | State::Finishing(_) | State::Received | State::Wanted(_) => {
-                Err(PeerFault::NotAsked { transfer })
-            }
+            None
+            | Some(
+                State::Broken
+                | State::Offered { .. }
+                | State::Finishing(_)
+                | State::Received
+                | State::Wanted(_),
+            ) => self.grant.free(data.len() as u64),
         }
     }
 

@@ -34,7 +34,7 @@ use crate::limits::SEGMENT_MAX;
 use crate::session::{Outcome, Sending, SessionEvent, SessionOut};
 use crate::store::StoreFault;
 use crate::time::Instant;
-use crate::wire::{Frame, WITHDRAWN, encode, encode_offer, encode_segment};
+use crate::wire::{Frame, SEGMENT_FRONT, WITHDRAWN, encode, encode_offer, encode_segment_front};
 
 /// Transfers whose content is read at a time.
 const FEEDS: usize = 4;
@@ -327,7 +327,7 @@ impl Sender {
         let feeds = |turn: &Turn| match turn {
             Turn::Offers => offer,
             Turn::Feed(transfer) => match self.open.get(transfer).map(|o| &o.state) {
-                Some(State::Feeding(feed)) => feed.piece().is_some(),
+                Some(State::Feeding(feed)) => feed.has_piece(),
                 Some(State::Offered | State::Waiting(_) | State::Sent) | None => false,
             },
         };
@@ -405,18 +405,18 @@ impl Sender {
             unreachable!("turn of transfer {transfer}, which does not feed");
         };
         let Some((offset, piece)) = feed.piece() else { return Taken::Idle };
-        let cost = piece.len() as u64;
-        if cost > self.credit || !fits(piece.len(), *room) {
+        let (len, cost) = (piece.len(), piece.len() as u64);
+        if cost > self.credit || !fits(len, *room) {
             return Taken::Blocked;
         }
         if !self.paced.pay(cost) {
             return Taken::Paced(cost);
         }
-        let start = out.bytes.len();
-        encode_segment(transfer, offset, piece, &mut out.bytes);
-        *room = room.saturating_sub(out.bytes.len().saturating_sub(start));
+        encode_segment_front(transfer, offset, len, &mut out.bytes);
+        out.place(piece);
+        *room = room.saturating_sub(len.saturating_add(SEGMENT_FRONT));
         self.credit = self.credit.saturating_sub(cost);
-        let sent = feed.advance();
+        let sent = feed.advance(len);
         if offset / PROGRESS != sent / PROGRESS {
             out.events.push(SessionEvent::Progress { transfer, sent });
         }

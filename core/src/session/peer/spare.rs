@@ -4,12 +4,16 @@
 use alloc::collections::VecDeque;
 use core::mem;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
+
+use crate::limits::CONTENT_ALIGN;
 
 /// Length of a buffer in bytes: the most that is handed to the store at a time.
 pub(super) const CHUNK: usize = 256 << 10;
 /// Buffers that are kept at most.
 const MOST: usize = 16;
+/// What a buffer takes so that [`CHUNK`] bytes of it stand aligned.
+const ROOM: usize = CHUNK + CONTENT_ALIGN;
 
 /// Buffers whose content was handed on. Each still points to its memory, and has it for itself again when
 /// nobody else holds a part of it.
@@ -21,7 +25,8 @@ pub(super) struct Spare {
 }
 
 impl Spare {
-    /// An empty buffer with room for `len` bytes, at most [`CHUNK`].
+    /// An empty buffer with room for `len` bytes, at most [`CHUNK`]; one with room for so many begins at an
+    /// aligned address.
     pub(super) fn lend(&mut self, len: usize) -> BytesMut {
         if len < CHUNK {
             return BytesMut::with_capacity(len);
@@ -29,12 +34,12 @@ impl Spare {
         // The store lets go in order, so the first look nearly always finds one.
         for _ in 0..self.handed_on.len() {
             let Some(mut buffer) = self.handed_on.pop_front() else { break };
-            if buffer.try_reclaim(CHUNK) {
-                return buffer;
+            if buffer.try_reclaim(ROOM) {
+                return aligned(buffer);
             }
             self.handed_on.push_back(buffer);
         }
-        BytesMut::with_capacity(CHUNK)
+        aligned(BytesMut::with_capacity(ROOM))
     }
 
     /// Everything that is in a buffer, to be handed on. What is left of it comes back.
@@ -73,6 +78,14 @@ impl Spare {
     }
 }
 
+/// An empty buffer that begins at an aligned address.
+fn aligned(mut buffer: BytesMut) -> BytesMut {
+    let ahead = buffer.as_ptr().align_offset(CONTENT_ALIGN).min(CONTENT_ALIGN);
+    buffer.resize(ahead, 0);
+    buffer.advance(ahead);
+    buffer
+}
+
 #[cfg(test)]
 mod tests {
     use alloc::vec;
@@ -97,6 +110,7 @@ mod tests {
         drop(first);
         let third = filled(&mut spare, 3);
         assert_eq!(third.as_ptr(), place);
+        assert!([&second, &third].iter().all(|data| data.as_ptr().align_offset(4096) == 0));
         assert!(second.iter().all(|b| *b == 2) && third.iter().all(|b| *b == 3));
     }
 

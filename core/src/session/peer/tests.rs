@@ -22,10 +22,10 @@ use crate::session::{
     ConnInfo, Identity, Promise, Sending, Session, SessionCommand, SessionConfig, SessionInput,
     SessionOut,
 };
-use crate::store::{StoreEvent, StoreFault};
+use crate::store::{StoreEvent, StoreFault, StoreRequest};
 use crate::time::{Instant, Now};
 use crate::wire::tests::Owned;
-use crate::wire::{Frame, Hello, Offer, VERSION, WITHDRAWN, encode};
+use crate::wire::{Frame, Hello, Offer, VERSION, WITHDRAWN, decode, encode};
 
 const EVERY: u64 = 4_096;
 
@@ -183,6 +183,11 @@ impl Arbitrary for Op {
 
 /// Runs the inputs; everything that came of each, as text.
 fn run(ops: &[Op], ready: bool) -> Vec<String> {
+    outs(ops, ready, usize::MAX).iter().map(|out| format!("{out:?}")).collect()
+}
+
+/// Runs the inputs, what arrives in pieces of so many bytes; everything that came of each.
+fn outs(ops: &[Op], ready: bool, piece: usize) -> Vec<SessionOut> {
     let mut session = session();
     let mut seen = Vec::new();
     let mut now = Now { mono: Instant(1), ..Now::default() };
@@ -193,7 +198,7 @@ fn run(ops: &[Op], ready: bool) -> Vec<String> {
         session.step(now, input, &mut out);
         assert!(!over || out.is_empty(), "{out:?} after the end");
         over |= out.close;
-        seen.push(format!("{out:?}"));
+        seen.push(out);
     };
     step(&mut session, now, SessionInput::Open);
     if ready {
@@ -215,7 +220,11 @@ fn run(ops: &[Op], ready: bool) -> Vec<String> {
     for op in ops {
         let deadline = session.next_deadline();
         match op.clone() {
-            Op::Wire(bytes) => step(&mut session, now, SessionInput::Bytes(&bytes)),
+            Op::Wire(bytes) => {
+                for bytes in bytes.chunks(piece) {
+                    step(&mut session, now, SessionInput::Bytes(bytes));
+                }
+            }
             Op::Promise(Promise::Send(sending)) if sending.offer.transfer <= last => {}
             Op::Promise(promise) => {
                 if let Promise::Send(sending) = &promise {
@@ -247,7 +256,49 @@ fn promised(promise: Promise) -> SessionInput<'static> {
     SessionInput::Command(SessionCommand::Promised(Promised::for_tests(promise)))
 }
 
+#[derive(Debug, PartialEq, Eq)]
+struct Sum {
+    events: String,
+    requests: Vec<(String, Vec<u8>)>,
+    frames: Vec<String>,
+}
+
+/// What came of all inputs together: what the node hears, what the store is given, what the peer is told. When
+/// credit is returned and in how many pieces content is handed on depends on how it came.
+fn sum(outs: &[SessionOut]) -> Sum {
+    let events: Vec<_> = outs.iter().flat_map(|out| &out.events).collect();
+    let mut requests: Vec<(String, Vec<u8>)> = Vec::new();
+    for request in outs.iter().flat_map(|out| &out.requests) {
+        let (what, data) = match request {
+            StoreRequest::Write { blob, data } => (format!("write {blob}"), data.to_vec()),
+            other => (format!("{other:?}"), Vec::new()),
+        };
+        match requests.last_mut() {
+            Some((last, all)) if *last == what && !data.is_empty() => all.extend(data),
+            Some(_) | None => requests.push((what, data)),
+        }
+    }
+    let said: Vec<&[u8]> = outs.iter().flat_map(SessionOut::pieces).collect();
+    let bytes = said.concat();
+    let (mut frames, mut rest) = (Vec::new(), bytes.as_slice());
+    while let Some((used, frame)) = decode(rest).expect("it says nothing else") {
+        if !matches!(frame, Frame::Credit { .. }) {
+            frames.push(format!("{frame:?}"));
+        }
+        rest = &rest[used..];
+    }
+    Sum { events: format!("{events:?}"), requests, frames }
+}
+
 quickcheck! {
+    fn in_whatever_pieces_it_arrives_it_is_taken_alike(ops: Vec<Op>, more: Vec<Op>, piece: u16) -> bool {
+        let ops = [ops, more].concat();
+        let whole = sum(&outs(&ops, true, usize::MAX));
+        [usize::from(piece).max(1), 1 + usize::from(piece) % 30]
+            .iter()
+            .all(|piece| sum(&outs(&ops, true, *piece)) == whole)
+    }
+
     fn whatever_arrives_it_holds_and_is_the_same_each_time(ops: Vec<Op>, more: Vec<Op>) -> bool {
         let ops = [ops, more].concat();
         run(&ops, true) == run(&ops, true)
