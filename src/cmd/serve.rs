@@ -7,7 +7,8 @@ use consign_core::driver::Ended;
 
 use crate::cli::{self, Trouble};
 use crate::config::{self, Runtime};
-use crate::daemon::{Daemon, Overrides, signals};
+use crate::daemon::signals::Caught;
+use crate::daemon::{Daemon, Overrides};
 use crate::exit::{Exit, Failure, Global};
 use crate::service::Service;
 use crate::service::sockets::Sockets;
@@ -91,6 +92,8 @@ pub fn run(args: &ServeArgs, global: &Global) -> Result<Exit, Trouble> {
     let (force_fs, service) = (args.force_fs, Service::from_env());
     let of_signals = service.clone();
     let overrides = Overrides { force_fs, observe: None, record, service, sockets, layers };
+    // A signal may come as soon as anybody can see that it takes work.
+    let signals = Caught::catch().map_err(thread)?;
     let daemon = Daemon::start(&settings, overrides)?;
     let stopper = daemon.stopper();
     let node = settings.node.name.clone();
@@ -102,9 +105,9 @@ pub fn run(args: &ServeArgs, global: &Global) -> Result<Exit, Trouble> {
         stopper.stop();
         of_signals.stopping();
     };
-    signals::on_stop(stop).map_err(thread)?;
+    signals.on_stop(stop);
     let rereader = daemon.rereader();
-    signals::on_reload(move || rereader.ask()).map_err(thread)?;
+    signals.on_reload(move || rereader.ask());
     let ready = daemon.ready();
     let listen: Vec<String> = ready.listen.iter().map(ToString::to_string).collect();
     if logging.is_json() {

@@ -25,7 +25,7 @@ pub struct SegmentFront {
 /// and for any other frame. Its content can be taken as it comes: nothing stands behind it.
 ///
 /// # Errors
-/// Those of [`decode`].
+/// Those of [`decode()`](super::decode()).
 pub fn segment_front(buf: &[u8]) -> Result<Option<SegmentFront>, WireFault> {
     let (Some(len), Some(front)) = (frame_len(buf), buf.get(..SEGMENT_FRONT)) else {
         return Ok(None);

@@ -11,7 +11,8 @@ use crate::cli::{self, Trouble};
 use crate::client::Api;
 use crate::cmd::{init, serve};
 use crate::config::FILE_NAME;
-use crate::daemon::{Daemon, signals};
+use crate::daemon::Daemon;
+use crate::daemon::signals::Caught;
 use crate::exit::{Exit, Failure, Global};
 use crate::{log, out};
 
@@ -41,6 +42,7 @@ pub(crate) fn run(global: &Global) -> Result<Exit, Trouble> {
         let text = "which forgets everything; a real site refuses such a place, the demo forces it";
         out::note(&format!("{} is in memory (tmpfs), {text}", dir.display()));
     }
+    let signals = Caught::catch().map_err(thread)?;
     let both = Pair::start(&dir, [layers(), layers()])?;
     let stopping = Arc::new(AtomicBool::new(false));
     let asked = stopping.clone();
@@ -50,10 +52,10 @@ pub(crate) fn run(global: &Global) -> Result<Exit, Trouble> {
         out::note("stopping: what is in flight is finished first, a second signal cuts it");
         stoppers.iter().for_each(|site| site.stop());
     };
-    signals::on_stop(stop).map_err(thread)?;
+    signals.on_stop(stop);
     let rereaders = [both.alpha.rereader(), both.beta.rereader()];
     let reread = move || rereaders.iter().for_each(|rereader| rereader.ask());
-    signals::on_reload(reread).map_err(thread)?;
+    signals.on_reload(reread);
     out::note(&line(&both.alpha));
     let session = session(&both.beta, SITES[0].0);
     out::note(&format!("{}{session}", line(&both.beta)));
